@@ -1,0 +1,48 @@
+# Every target sets up what it needs on first use; a second call goes straight to work.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+TESTS  ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-full lint bench docs setup clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(READY)  ## show what geonorm does, on a sample with outliers
+	$(BIN)/geonorm demo
+
+test: $(READY)  ## the quick tests, under five minutes
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
+
+test-full: $(READY)  ## all tests, slow ones included
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+
+lint: $(READY)  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## speed of the center, as ratios to torch's own reductions
+	$(BIN)/python benchmarks/center.py
+
+docs: $(VENV)/.ready-docs  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+setup: $(READY)  ## create .venv and install everything the other targets need
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (once; about a minute) ..."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,test,lint]"
+	@touch $@
+
+$(VENV)/.ready-docs: $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	@touch $@

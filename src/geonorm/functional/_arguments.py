@@ -1,0 +1,129 @@
+"""Checks of arguments, shared by the functions of this room. Each error names the argument, what was expected, what came and the cure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def floating(x: Tensor, name: str = "x") -> Tensor:
+    """x itself, in the dtype statistics are computed in: float32 for half precision."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"expected {name} to be a torch.Tensor (got {type(x).__name__}); wrap it in torch.as_tensor")
+    if not x.is_floating_point():
+        cure = "take its real and imaginary parts apart" if x.is_complex() else f"convert it first: {name}.float()"
+        raise TypeError(f"expected {name} to have a floating-point dtype (got {x.dtype}); {cure}")
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def reduced_dims(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
+    """``dim`` as sorted non-negative axes of x, none of them empty."""
+    if dim is None:
+        dims = tuple(range(x.dim()))
+    else:
+        given = (dim,) if isinstance(dim, int) else tuple(dim)
+        if not given:
+            raise ValueError("expected dim to name at least one dimension (got ()); pass dim=None to reduce all")
+        for d in given:
+            if not -x.dim() <= d < x.dim():
+                raise IndexError(f"expected dim in [{-x.dim()}, {x.dim() - 1}] for x with {x.dim()} dimensions (got {d})")
+        dims = tuple(sorted(d % x.dim() for d in given))
+        if len(set(dims)) < len(dims):
+            raise ValueError(f"expected each dimension once in dim (got {given})")
+    if any(x.shape[d] == 0 for d in dims):
+        raise ValueError(
+            f"expected at least one value to reduce (got x of shape {tuple(x.shape)} reduced over dim {dims}); "
+            "an empty group has no center"
+        )
+    return dims
+
+
+def per_group(value: Tensor, shape: Sequence[int], dims: tuple[int, ...], name: str) -> Tensor:
+    """A statistic with the reduced axes kept, from one that broadcasts over the kept axes (or has all axes already)."""
+    kept = [n for d, n in enumerate(shape) if d not in dims]
+    full = [1 if d in dims else n for d, n in enumerate(shape)]
+    if value.dim() == len(shape) and _broadcasts(value.shape, full):
+        return value
+    if value.dim() <= len(kept) and _broadcasts(value.shape, kept):
+        value = value.reshape([1] * (len(kept) - value.dim()) + list(value.shape))
+        for d in dims:
+            value = value.unsqueeze(d)
+        return value
+    raise ValueError(
+        f"expected {name} to broadcast over the kept dimensions {tuple(kept)} (got shape {tuple(value.shape)}); "
+        f"x has shape {tuple(shape)} and is reduced over dim {dims}"
+    )
+
+
+def _broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
+    ends = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(n in (1, t) for n, t in ends)
+
+
+def exponent(phi: float | Tensor, name: str = "phi") -> float | Tensor:
+    """φ as a float or a floating tensor. The values of a tensor are checked where the center is computed."""
+    if isinstance(phi, Tensor):
+        if not phi.is_floating_point():
+            raise TypeError(f"expected {name} to be a float or a floating-point tensor (got dtype {phi.dtype}); convert it: {name}.float()")
+        return phi
+    if isinstance(phi, bool) or not isinstance(phi, (int, float)):
+        raise TypeError(f"expected {name} to be a float or a floating-point tensor (got {type(phi).__name__})")
+    if not phi >= 1:
+        raise ValueError(
+            f"expected {name} >= 1 (got {phi}): below 1 the sum of |x - y|^phi is not convex and has no unique minimum; "
+            f"use {name}=1 for the median, 2 for the mean, math.inf for the midrange"
+        )
+    return float(phi)
+
+
+def weights(weight: Tensor | None, x: Tensor) -> Tensor | None:
+    """Weights or a mask as a tensor of x's shape and dtype. Their values are checked where the center is computed."""
+    if weight is None:
+        return None
+    if not isinstance(weight, Tensor) or weight.is_complex():
+        kind = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"expected weight to be a real or boolean tensor (got {kind})")
+    if not _broadcasts(weight.shape, x.shape):
+        raise ValueError(
+            f"expected weight to broadcast to x of shape {tuple(x.shape)} (got shape {tuple(weight.shape)}); "
+            "add dimensions of size 1 where it is shared"
+        )
+    return weight.to(x.dtype).expand_as(x)
+
+
+def segments(x: Tensor, batch: Tensor, batch_size: int | None) -> int:
+    """The number of segments, after the checks of ``batch`` that need no look at its values."""
+    if not isinstance(batch, Tensor) or batch.dtype != torch.int64:
+        kind = batch.dtype if isinstance(batch, Tensor) else type(batch).__name__
+        raise TypeError(f"expected batch to be an int64 tensor of segment numbers (got {kind}); convert it: batch.long()")
+    if x.dim() < 1 or batch.dim() != 1 or len(batch) != len(x):
+        raise ValueError(
+            f"expected batch to have one entry per row of x, shape ({len(x) if x.dim() else '?'},) "
+            f"(got shape {tuple(batch.shape)} for x of shape {tuple(x.shape)})"
+        )
+    if batch_size is None:
+        if torch.compiler.is_compiling():
+            raise ValueError("expected batch_size under torch.compile (got None): the number of segments would depend on the data; pass batch_size=...")
+        return int(batch.max()) + 1 if len(batch) else 0
+    if batch_size < 0:
+        raise ValueError(f"expected batch_size >= 0 (got {batch_size})")
+    return batch_size
+
+
+def spread_power(kind: str | float) -> float | None:
+    """The exponent of a spread; None for the robust one."""
+    names = {"rms": 2.0, "mean_abs": 1.0, "max_abs": math.inf}
+    if isinstance(kind, str):
+        if kind == "robust":
+            return None
+        if kind not in names:
+            raise ValueError(f"expected kind to be one of {[*names, 'robust']} or an exponent in [1, inf] (got {kind!r})")
+        return names[kind]
+    if isinstance(kind, bool) or not isinstance(kind, (int, float)):
+        raise TypeError(f"expected kind to be a name or a number (got {type(kind).__name__}); names are {[*names, 'robust']}")
+    if not kind >= 1:
+        raise ValueError(f"expected an exponent kind >= 1 (got {kind}); names are {[*names, 'robust']}")
+    return float(kind)

@@ -1,0 +1,128 @@
+"""Center and spread of ragged groups: row i of x belongs to segment ``batch[i]``, as in a batch of graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..ops import Segments
+from ._arguments import exponent, floating, segments, spread_power, weights
+from ._implicit import ImplicitCenter
+from .center import check_sweeps
+from .spread import power_mean, robust_exponent, robust_spread
+
+
+def segment_center(
+    x: Tensor,
+    phi: float | Tensor,
+    batch: Tensor,
+    batch_size: int | None = None,
+    *,
+    weight: Tensor | None = None,
+    sweeps: int | None = None,
+) -> Tensor:
+    """The L^φ center of every segment and feature; see :func:`center`.
+
+    Rows may come in any order; results repeat bit for bit on CPU. A segment without rows, or whose weights are all 0, gives 0 and no gradient.
+
+    Args:
+        x: values, one row per member.
+        phi: exponent in [1, ∞], a number or a tensor that broadcasts to the output.
+        batch: int64, the segment of each row.
+        batch_size: number of segments; the largest entry of ``batch`` plus one by default. Needed under ``torch.compile``.
+        weight: non-negative weights or a mask that broadcasts to ``x``.
+        sweeps: as in :func:`center`.
+
+    Shape:
+        - x: ``(rows, *)``; batch: ``(rows,)``; output: ``(batch_size, *)``.
+
+    Example::
+
+        >>> import torch
+        >>> from geonorm.functional import segment_center
+        >>> x = torch.tensor([1.0, 5.0, 2.0, 9.0])
+        >>> segment_center(x, 1.0, torch.tensor([0, 2, 0, 2]))
+        tensor([1.5000, 0.0000, 7.0000])
+    """
+    values = floating(x)
+    number = segments(values, batch, batch_size)
+    shape = (number, *values.shape[1:])
+    power = exponent(phi)
+    if isinstance(power, Tensor):
+        power = _of_segment(power, shape, "phi")
+    check_sweeps(sweeps)
+    found = ImplicitCenter.apply(values, power, weights(_by_row(weight, values), values), batch, (0,), number, sweeps)
+    mu: Tensor = found[0]
+    return mu.to(x.dtype)
+
+
+def segment_spread(
+    x: Tensor,
+    kind: str | float,
+    batch: Tensor,
+    batch_size: int | None = None,
+    *,
+    about: float | Tensor | None = None,
+    weight: Tensor | None = None,
+    phi: float = 1.5,
+    floor: float = 0.05,
+) -> Tensor:
+    """The size of the deviations of every segment and feature from a point; see :func:`spread`.
+
+    Args:
+        x: values, one row per member.
+        kind: as in :func:`spread`.
+        batch: int64, the segment of each row.
+        batch_size: number of segments; the largest entry of ``batch`` plus one by default. Needed under ``torch.compile``.
+        about: the point, a number or a tensor that broadcasts to the output.
+        weight: non-negative weights or a mask that broadcasts to ``x``.
+        phi: the exponent of the robust spread.
+        floor: the floor of the robust spread.
+
+    Shape:
+        - x: ``(rows, *)``; batch: ``(rows,)``; output: ``(batch_size, *)``.
+
+    Example::
+
+        >>> import torch
+        >>> from geonorm.functional import segment_spread
+        >>> segment_spread(torch.tensor([3.0, 4.0, 4.0, -2.0]), "mean_abs", torch.tensor([0, 1, 0, 1]))
+        tensor([3.5000, 3.0000])
+    """
+    values = floating(x)
+    number = segments(values, batch, batch_size)
+    shape = (number, *values.shape[1:])
+    share = weights(_by_row(weight, values), values)
+    groups = Segments(batch, number)
+    if isinstance(about, Tensor):
+        values = values - groups.expand(_of_segment(about, shape, "about").to(values.dtype).expand(shape))
+    elif about is not None:
+        values = values - about
+    power = spread_power(kind)
+    if power is not None:
+        return power_mean(values, power, share, groups).to(x.dtype)
+    psi = robust_exponent(phi)
+    if share is not None:
+        values = torch.where(share > 0, values, 0.0)
+    middle = segment_center(values.abs(), psi, batch, number, weight=share)
+    return robust_spread(middle, values, share, groups, psi, floor).to(x.dtype)
+
+
+def _of_segment(value: Tensor, shape: Sequence[int], name: str) -> Tensor:
+    try:
+        value.expand(list(shape))
+    except RuntimeError:
+        raise ValueError(
+            f"expected {name} to broadcast to (segments, features) = {tuple(shape)} (got shape {tuple(value.shape)}); "
+            "give one value per feature, or one row per segment"
+        ) from None
+    return value
+
+
+def _by_row(weight: Tensor | None, x: Tensor) -> Tensor | None:
+    """A weight per row stands for all features of that row."""
+    if isinstance(weight, Tensor) and weight.dim() == 1 and x.dim() > 1 and len(weight) == len(x):
+        return weight.reshape(-1, *[1] * (x.dim() - 1))
+    return weight

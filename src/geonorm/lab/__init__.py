@@ -1,0 +1,1 @@
+"""The experiments: what geonorm does, shown on data."""

@@ -1,0 +1,6 @@
+"""How the few hot functions run: operator schemas, the plain-torch implementation, and the choice between implementations."""
+
+from .center import Center, center
+from .grouping import Axes, Grouping, Segments
+
+__all__ = ["Axes", "Center", "Grouping", "Segments", "center"]

@@ -1,0 +1,215 @@
+"""The center of every group as one operation: closed forms at φ = 1, 2 and ∞, the certified solver elsewhere.
+
+``center`` works on two layouts: rows, ``x[groups, members]`` with statistics ``[groups, 1]``, and segments,
+``x[members, features]`` with ``batch[members]`` and statistics ``[segments, features]``. Outside of a compiled graph, and inside of one
+unless the number of sweeps is fixed, it runs as the registered operator ``geonorm::center``: opaque to the compiler, so
+that its loop may look at the data. With a fixed number of sweeps a compiler sees plain tensor operations.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .grouping import Axes, Grouping, Segments
+from .median import middle_values
+from .solver import Extent, Solution, look, solve
+
+
+class Center(NamedTuple):
+    """Per group: the center in x's dtype, a bound on its error (float64), sweeps made, and the two values (the middle
+    ones at φ = 1, the extremes at φ = ∞, NaN elsewhere) whose midpoint is the center."""
+
+    center: Tensor
+    bound: Tensor
+    sweeps: Tensor
+    lower: Tensor
+    upper: Tensor
+
+
+def center(
+    x: Tensor,
+    phi: float | Tensor,
+    weight: Tensor | None = None,
+    batch: Tensor | None = None,
+    batch_size: int = 0,
+    sweeps: int | None = None,
+    interior: bool = False,
+) -> Center:
+    """The center of every row, or of every segment when ``batch`` is given.
+
+    Args:
+        x: float32 or float64, ``[groups, members]`` or ``[members, features]``.
+        phi: a number or a tensor that broadcasts to the statistics.
+        weight: non-negative, of x's shape.
+        batch: segment of each member, int64.
+        batch_size: number of segments.
+        sweeps: a fixed number of sweeps in place of the adaptive stop.
+        interior: φ is known to lie inside (1, ∞); spares a traced graph the median that φ = 1 would need.
+    """
+    if sweeps is not None and torch.compiler.is_compiling():
+        return _find(x, phi, weight, _groups(batch, batch_size), sweeps, interior)
+    power = phi if isinstance(phi, Tensor) else torch.tensor(phi, dtype=torch.float64, device=x.device)
+    return Center(*torch.ops.geonorm.center(x, power.detach(), weight, batch, batch_size, sweeps))
+
+
+def _groups(batch: Tensor | None, batch_size: int) -> Grouping:
+    return Axes((1,)) if batch is None else Segments(batch, batch_size)
+
+
+torch.library.define(
+    "geonorm::center",
+    "(Tensor x, Tensor phi, Tensor? weight, Tensor? batch, SymInt batch_size, int? sweeps)"
+    " -> (Tensor center, Tensor bound, Tensor sweeps, Tensor lower, Tensor upper)",
+)
+
+
+@torch.library.impl("geonorm::center", "CompositeExplicitAutograd")
+def _center(
+    x: Tensor, phi: Tensor, weight: Tensor | None, batch: Tensor | None, batch_size: int, sweeps: int | None
+) -> tuple[Tensor, ...]:
+    groups = _groups(batch, batch_size)
+    _check_values(x, phi, weight, groups)
+    power = float(phi) if phi.numel() == 1 else phi
+    return tuple(_find(x, power, weight, groups, sweeps, interior=False))
+
+
+@torch.library.register_fake("geonorm::center")
+def _center_fake(
+    x: Tensor, phi: Tensor, weight: Tensor | None, batch: Tensor | None, batch_size: int, sweeps: int | None
+) -> tuple[Tensor, ...]:
+    shape = (x.shape[0], 1) if batch is None else (batch_size, x.shape[1])
+    wide, whole = x.new_empty(shape, dtype=torch.float64), x.new_empty(shape, dtype=torch.int64)
+    return x.new_empty(shape), wide, whole, x.new_empty(shape), x.new_empty(shape)
+
+
+@torch.library.register_vmap("geonorm::center")
+def _center_vmap(
+    info: object,
+    in_dims: tuple[int | None, ...],
+    x: Tensor,
+    phi: Tensor,
+    weight: Tensor | None,
+    batch: Tensor | None,
+    batch_size: int,
+    sweeps: int | None,
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """Groups are independent: the mapped dimension becomes more rows, or more features of the same segments."""
+    if in_dims[3] is not None:
+        raise RuntimeError(
+            "expected the same `batch` vector for all entries of a vmap (got one that is mapped over); "
+            "offset the segment numbers and call segment_center once on the concatenated rows instead"
+        )
+    size: int = info.batch_size  # type: ignore[attr-defined]
+    into = 0 if batch is None else 1  # where the mapped dimension is merged
+
+    def merge(value: Tensor | None, dim: int | None) -> Tensor | None:
+        if value is None or (dim is None and value.dim() == 0):
+            return value
+        if dim is None:
+            value, dim = value.unsqueeze(0).expand(size, *value.shape), 0
+        value = value.movedim(dim, 0)
+        while value.dim() < 3:
+            value = value.unsqueeze(1)
+        if value.shape[1 + into] == 1:  # φ that broadcasts along the merged dimension
+            value = value.expand(-1, x_size if into == 0 else -1, x_size if into == 1 else -1)
+        return value.movedim(0, into).flatten(into, into + 1)
+
+    x_first = x if in_dims[0] is None else x.movedim(in_dims[0], 0)[0]
+    x_size = x_first.shape[into]
+    merged_x, merged_phi = merge(x, in_dims[0]), merge(phi, in_dims[1])
+    out = torch.ops.geonorm.center(merged_x, merged_phi, merge(weight, in_dims[2]), batch, batch_size, sweeps)
+    return tuple(value.unflatten(into, (size, x_size)) for value in out), (into,) * len(out)
+
+
+def _check_values(x: Tensor, phi: Tensor, weight: Tensor | None, groups: Grouping) -> None:
+    """Errors that only the data can tell: raised inside the operator, so that a compiled graph raises them too."""
+    if not bool((phi >= 1).all()):
+        worst = float("nan") if bool(phi.isnan().any()) else float(phi.min())
+        raise ValueError(
+            f"expected phi >= 1 (got {worst}): below 1 the sum of |x - y|^phi is not convex and has no unique minimum; "
+            "use phi=1 for the median, or bound a learned phi from below"
+        )
+    if weight is not None:
+        if not bool((weight >= 0).all()) or bool(weight.isinf().any()):
+            worst = float("nan") if bool(weight.isnan().any()) else float(weight.min())
+            raise ValueError(f"expected finite weight >= 0 (got {worst if worst < 0 or worst != worst else math.inf}); use 0 to ignore an entry")
+        if isinstance(groups, Axes) and not bool((weight > 0).any(1).all()):
+            raise ValueError(
+                "expected weight > 0 for at least one entry of every group (got a group whose weights are all zero); "
+                "drop that group, or use segment_center, where an empty group gives 0"
+            )
+    if isinstance(groups, Segments) and len(groups.index):
+        low, high = int(groups.index.min()), int(groups.index.max())
+        if low < 0 or high >= groups.number:
+            raise ValueError(
+                f"expected batch entries in [0, {groups.number}) (got values from {low} to {high}); "
+                "pass batch_size, or renumber the segments from 0"
+            )
+
+
+def _find(
+    x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None, interior: bool
+) -> Center:
+    decide = sweeps is None or not torch.compiler.is_compiling()  # may Python look at the data?
+    if weight is not None:
+        weight = weight.to(x.dtype)
+        present = weight > 0
+        x = torch.where(present, x, groups.expand(groups.min(torch.where(present, x, math.inf))))
+    rescale = _rescale(x, groups)
+    if not decide or bool((rescale != 1).any()):
+        x = x * groups.expand(rescale)
+    seen = look(x, weight, groups)
+
+    nan = torch.full_like(seen.mean, math.nan)
+    result, lower, upper = Solution(nan, nan, torch.zeros_like(nan, dtype=torch.int64)), nan, nan
+
+    def at(value: float) -> Tensor | None:
+        """Where φ is this value: None for nowhere."""
+        if not isinstance(phi, Tensor):
+            return torch.ones_like(nan, dtype=torch.bool) if phi == value else None
+        if interior and value != 2:
+            return None
+        chosen = (phi == value).expand_as(nan)
+        return chosen if not decide or bool(chosen.any()) else None
+
+    def put(where: Tensor, exact: Tensor, bound: Tensor) -> Solution:
+        return Solution(
+            torch.where(where, exact, result.center), torch.where(where, bound, result.bound), torch.where(where, 0, result.sweeps)
+        )
+
+    if isinstance(phi, Tensor) or phi not in (1, 2, math.inf):
+        result = solve(x, phi, weight, groups, seen, sweeps)
+    if (where := at(2)) is not None:
+        result = put(where, seen.mean, 32 * torch.finfo(x.dtype).eps * seen.deviation)
+    if (where := at(1)) is not None:
+        low, high = (value.double() for value in middle_values(x, weight, groups))
+        result = put(where, 0.5 * low + 0.5 * high, torch.zeros_like(low))
+        lower, upper = torch.where(where, low, lower), torch.where(where, high, upper)
+    if (where := at(math.inf)) is not None:
+        result = put(where, 0.5 * seen.lowest + 0.5 * seen.highest, torch.zeros_like(nan))
+        lower, upper = torch.where(where, seen.lowest, lower), torch.where(where, seen.highest, upper)
+    return _finish(x, result, lower, upper, seen, rescale)
+
+
+def _rescale(x: Tensor, groups: Grouping) -> Tensor:
+    """A power of two per group that brings magnitudes no float arithmetic is safe at back to about 1; mostly 1."""
+    largest = torch.maximum(groups.max(x), -groups.min(x))
+    exponent = largest.double().log2().floor()
+    limit = {torch.float32: 60.0, torch.float64: 500.0}[x.dtype]
+    unsafe = largest.isfinite() & (exponent.abs() > limit) & (largest > 0)
+    return torch.where(unsafe, torch.exp2(-exponent.clamp(-2 * limit, 2 * limit)), 1.0).to(x.dtype)
+
+
+def _finish(x: Tensor, result: Solution, lower: Tensor, upper: Tensor, seen: Extent, rescale: Tensor) -> Center:
+    """Back to the data's own scale and dtype; the bound takes in that last rounding. Empty segments get 0."""
+    unscale = 1 / rescale.double()
+    empty = seen.mass == 0
+    eps = torch.finfo(x.dtype).eps
+    center = torch.where(empty, 0.0, result.center * unscale)
+    bound = torch.where(empty, 0.0, result.bound * unscale + eps * (center.abs() + torch.finfo(x.dtype).tiny))
+    lower, upper = ((edge * unscale).to(x.dtype) for edge in (lower, upper))
+    return Center(center.to(x.dtype), bound, torch.where(empty, 0, result.sweeps), lower, upper)

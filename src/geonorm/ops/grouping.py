@@ -1,0 +1,75 @@
+"""What a group of values is: the slices left by reduced axes, or the ragged segments of a batch vector.
+
+The mathematics is written once against these two classes. A *statistic* has one entry per group; ``expand`` gives
+every element the statistic of its own group.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+
+class Axes:
+    """The values that share their kept coordinates form a group; statistics keep the reduced axes with size 1."""
+
+    def __init__(self, dims: tuple[int, ...]) -> None:
+        self.dims = dims
+
+    def sum(self, values: Tensor) -> Tensor:
+        return values.sum(self.dims, keepdim=True) if self.dims else values.clone()
+
+    def min(self, values: Tensor) -> Tensor:
+        return values.amin(self.dims, keepdim=True) if self.dims else values.clone()
+
+    def max(self, values: Tensor) -> Tensor:
+        return values.amax(self.dims, keepdim=True) if self.dims else values.clone()
+
+    def expand(self, statistic: Tensor) -> Tensor:
+        return statistic  # broadcasting does it
+
+    def count(self, values: Tensor) -> Tensor:
+        """Number of elements in each group, as float64."""
+        size = math.prod([values.shape[d] for d in self.dims])
+        shape = [1 if d in self.dims else n for d, n in enumerate(values.shape)]
+        return torch.full(shape, float(size), dtype=torch.float64, device=values.device)
+
+
+class Segments:
+    """Row i of the values belongs to segment ``index[i]``; statistics have one row per segment.
+
+    Sums run in row order on CPU, so results repeat bit for bit. On CUDA they do under
+    ``torch.use_deterministic_algorithms(True)``, as everything built on scatter.
+    """
+
+    def __init__(self, index: Tensor, number: int) -> None:
+        self.index = index
+        self.number = number
+
+    def _per_element(self, values: Tensor) -> Tensor:
+        return self.index.reshape(-1, *[1] * (values.dim() - 1)).expand_as(values)
+
+    def _start(self, values: Tensor, fill: float) -> Tensor:
+        return values.new_full((self.number, *values.shape[1:]), fill)
+
+    def sum(self, values: Tensor) -> Tensor:
+        return self._start(values, 0.0).scatter_add(0, self._per_element(values), values)
+
+    def min(self, values: Tensor) -> Tensor:
+        return self._start(values, math.inf).scatter_reduce(0, self._per_element(values), values, "amin")
+
+    def max(self, values: Tensor) -> Tensor:
+        return self._start(values, -math.inf).scatter_reduce(0, self._per_element(values), values, "amax")
+
+    def expand(self, statistic: Tensor) -> Tensor:
+        return statistic.index_select(0, self.index)
+
+    def count(self, values: Tensor) -> Tensor:
+        """Number of elements in each group, as float64."""
+        return self.sum(torch.ones(values.shape, dtype=torch.float64, device=values.device))
+
+
+Grouping: TypeAlias = Axes | Segments

@@ -1,0 +1,236 @@
+"""The center against ground truth, its closed forms, its shapes and dtypes, and what it says of bad input."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from geonorm.functional import center, center_with_info
+
+VECTORS = json.loads((Path(__file__).parents[1] / "data" / "center_vectors.json").read_text())["cases"]
+NAMES = [case["name"] for case in VECTORS]
+
+
+def floored_bias(x: torch.Tensor, mu: float, phi: float) -> float:
+    """How far the documented floor moves the gradient when k values lie inside it: Σ_rest w · δ^(2−φ) / k."""
+    delta = 4 * torch.finfo(x.dtype).eps * x.abs().max()
+    r = (x - mu).abs()
+    inside = r <= delta
+    if phi >= 2 or not bool(inside.any()):
+        return 0.0
+    rest = r[~inside].pow(phi - 2).sum()
+    return 2 * float(rest * delta ** (2 - phi) / inside.sum())
+
+
+@pytest.mark.parametrize("case", VECTORS, ids=NAMES)
+def test_vectors_float64(case: dict) -> None:
+    phi, mu = float(case["phi"]), float(case["mu"])
+    x = torch.tensor([float(v) for v in case["x"]], dtype=torch.float64, requires_grad=True)
+    sigma = float(x.detach().std(correction=0))
+    power = torch.tensor(phi, dtype=torch.float64, requires_grad=True)
+    info = center_with_info(x, power)
+    info.center.backward()
+    error = abs(info.center.item() - mu)
+    rounding = torch.finfo(torch.float64).eps * abs(mu)  # offset1000: the answer itself is a rounded number
+    assert error <= 1e-12 * sigma + rounding
+    assert error <= info.bound.item() + 1e-300
+
+    share = torch.tensor([float(v) for v in case["dmu_dx"]], dtype=torch.float64)
+    gap = float(case["min_gap_rel"])
+    tolerance = 1e-9 if gap > 1e-6 else 1e-9 + floored_bias(x.detach(), mu, phi)
+    if 0 < gap <= 1e-6:  # the center differs from a value by rounding: the derivative is that of the rounded distance
+        tolerance += 1e-13 / gap
+    assert x.grad.sum().item() == pytest.approx(1, abs=1e-12)
+    assert (x.grad - share).abs().max() <= tolerance
+    assert x.grad.min() >= 0
+
+    if case["dmu_dphi"] is not None:
+        slope = float(case["dmu_dphi"])
+        assert abs(power.grad.item() - slope) <= 1e-9 * max(sigma, abs(slope)) + tolerance * sigma
+    else:
+        assert power.grad.item() == 0
+
+
+@pytest.mark.parametrize("case", VECTORS, ids=NAMES)
+def test_vectors_float32(case: dict) -> None:
+    phi, mu = float(case["phi"]), float(case["mu"])
+    x = torch.tensor([float(v) for v in case["x"]], dtype=torch.float32)
+    sigma = float(x.double().std(correction=0))
+    info = center_with_info(x, phi)
+    error = abs(info.center.double().item() - mu)
+    widening = max(1.0, 0.05 / (phi - 1)) if phi > 1 else 1.0
+    assert error <= 1e-6 * max(sigma, abs(mu)) * widening
+    assert error <= info.bound.item()
+
+
+def test_closed_forms() -> None:
+    x = torch.randn(5, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(center(x, 1, 1), torch.quantile(x, 0.5, dim=1))
+    torch.testing.assert_close(center(x, 2, 1), x.mean(1))
+    torch.testing.assert_close(center(x, math.inf, 1), (x.amin(1) + x.amax(1)) / 2)
+    torch.testing.assert_close(center(x[:, :39], 1, 1), x[:, :39].median(1).values)
+    assert center_with_info(x, 2, 1).sweeps.max() == 0
+
+
+def test_phi_per_group_mixes_all_forms() -> None:
+    x = torch.randn(2, 6, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
+    phis = [1.0, 1.3, 2.0, 2.0001, 5.0, math.inf]
+    phi = torch.tensor(phis, dtype=torch.float64, requires_grad=True)
+    mixed = center(x, phi, (0, 2))
+    alone = torch.stack([center(x[:, i], p) for i, p in enumerate(phis)])
+    torch.testing.assert_close(mixed, alone, rtol=0, atol=1e-13)
+    grads = torch.autograd.grad(mixed.sum(), (x, phi))
+    expected = torch.autograd.grad(alone.sum(), x)[0]
+    torch.testing.assert_close(grads[0], expected, rtol=0, atol=1e-12)
+    assert grads[1][0] == 0
+    assert grads[1][-1] == 0
+
+
+def test_shapes() -> None:
+    x = torch.randn(2, 3, 4, 5)
+    assert center(x, 1.5).shape == ()
+    assert center(x, 1.5, keepdim=True).shape == (1, 1, 1, 1)
+    assert center(x, 1.5, (0, 2, 3)).shape == (3,)
+    assert center(x, 1.5, (0, -1, -2), keepdim=True).shape == (1, 3, 1, 1)
+    assert center(x, 1.5, -1).shape == (2, 3, 4)
+    assert center(x, torch.full((3,), 1.5), (0, 2, 3)).shape == (3,)
+    assert center(x, torch.full((1, 3, 1, 1), 1.5), (0, 2, 3)).shape == (3,)
+    assert center(x, torch.full((3, 1), 1.5), (0, 3)).shape == (3, 4)
+    assert center(torch.tensor(3.0), 1.5).item() == 3.0
+    assert center(torch.tensor(3.0), 1.5, keepdim=True).shape == ()
+    assert center(torch.randn(0, 5), 1.5, 1).shape == (0,)
+    assert center(torch.randn(4, 0, 5), 1.5, (0, 2)).shape == (0,)
+    assert center(torch.randn(4, 1), 1.5, 1).shape == (4,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("phi", [1.0, 1.5, 2.0, 4.0, math.inf])
+def test_dtypes(dtype: torch.dtype, phi: float) -> None:
+    x = (torch.randn(6, 33, generator=torch.Generator().manual_seed(2)) * 4).to(dtype).requires_grad_()
+    info = center_with_info(x, phi, 1)
+    assert info.center.dtype == dtype
+    truth = center(x.detach().double(), phi, 1)
+    assert bool(((info.center.double() - truth).abs() <= info.bound).all())
+    info.center.sum().backward()
+    assert x.grad.dtype == dtype
+    torch.testing.assert_close(x.grad.sum(1).float(), torch.ones(6), rtol=0, atol=0.05)
+
+
+def test_layouts() -> None:
+    x = torch.randn(4, 6, 5, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    expected = center(x, 1.3, (0, 2, 3))
+    for other in (
+        x.contiguous(memory_format=torch.channels_last),
+        x.transpose(2, 3).contiguous().transpose(2, 3),
+        torch.stack([x, x], -1)[..., 0],
+        x.flip(0).flip(0),
+    ):
+        torch.testing.assert_close(center(other, 1.3, (0, 2, 3)), expected, rtol=0, atol=1e-14)
+    broadcast = torch.randn(5, 1).expand(5, 9)
+    torch.testing.assert_close(center(broadcast, 1.3, 1), broadcast[:, 0])
+
+
+def test_extreme_magnitudes() -> None:
+    x = torch.tensor([-3.0, 1.0, 2.0, 3.0])
+    for phi in (1.0, 1.1, 1.5, 2.0, 3.0, math.inf):
+        for exponent in (-149, -126, -100, -40, 40, 100, 126):
+            scale = 2.0**exponent
+            moved = x.double() * scale
+            value = center(moved.float(), phi).double().item() / scale
+            assert value == pytest.approx(center(x, phi).double().item(), rel=1e-6, abs=1e-45 / scale)
+
+
+def test_offset_of_a_million_deviations() -> None:
+    generator = torch.Generator().manual_seed(4)
+    x = (torch.randn(2, 500, generator=generator) + 2**20).float()
+    info = center_with_info(x, 1.5, 1)
+    truth = center(x.double(), 1.5, 1)
+    assert (info.center.double() - truth).abs().max() <= 0.125  # half a unit in the last place of the answer
+    assert bool(((info.center.double() - truth).abs() <= info.bound).all())
+
+
+def test_outlier_does_not_cost_digits_of_the_bulk() -> None:
+    """The tolerance follows the values near the center, not the standard deviation that the outlier inflates."""
+    x = torch.randn(1, 500, generator=torch.Generator().manual_seed(5))
+    x[0, 0] = 1e6
+    error = center(x, 1.2, 1).double() - center(x.double(), 1.2, 1)
+    assert error.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("phi", [1.0, 1.5, 2.0, 3.0, math.inf])
+def test_a_bad_value_stays_in_its_group(bad: float, phi: float) -> None:
+    x = torch.randn(3, 20, generator=torch.Generator().manual_seed(6), requires_grad=True)
+    spoilt = x.detach().clone()
+    spoilt[1, 3] = bad
+    spoilt.requires_grad_()
+    clean, dirty = center(x, phi, 1), center(spoilt, phi, 1)
+    clean.sum().backward()
+    dirty.sum().backward()
+    for row in (0, 2):
+        assert dirty[row] == clean[row]
+        assert torch.equal(spoilt.grad[row], x.grad[row])
+    if math.isnan(bad) or phi not in (1, math.inf):
+        assert dirty[1].isnan()
+
+
+@pytest.mark.parametrize("phi", [1.0, 1.2, 1.5, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
+def test_masked_entries_change_nothing(phi: float, bad: float) -> None:
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randn(4, 15, generator=generator, dtype=torch.float64)
+    mask = torch.rand(4, 15, generator=generator) < 0.7
+    mask[:, 0] = True
+    results = []
+    for fill in (0.0, bad):
+        values = torch.where(mask, x, fill).requires_grad_()
+        weight = mask.double().requires_grad_()
+        mu = center(values, phi, 1, weight=weight)
+        grads = torch.autograd.grad((mu * torch.arange(1.0, 5)).sum(), (values, weight))
+        results.append((mu.detach(), *grads))
+    for clean, dirty in zip(*results, strict=True):
+        assert torch.equal(clean, dirty)
+    kept = torch.stack([center(row[m], phi) for row, m in zip(x, mask, strict=True)])
+    torch.testing.assert_close(results[0][0], kept, rtol=0, atol=1e-13)
+    assert torch.equal(center(torch.where(mask, x, bad), phi, 1, weight=mask), results[0][0])
+
+
+def test_weights_broadcast() -> None:
+    x = torch.randn(3, 4, 5, dtype=torch.float64)
+    weight = torch.rand(3, 1, 5, dtype=torch.float64)
+    torch.testing.assert_close(center(x, 1.5, (0, 2), weight=weight), center(x, 1.5, (0, 2), weight=weight.expand(3, 4, 5)))
+
+
+ERRORS = [
+    (lambda: center(torch.randn(3), 0.9), ValueError, "expected phi >= 1 (got 0.9)"),
+    (lambda: center(torch.randn(3), math.nan), ValueError, "expected phi >= 1 (got nan)"),
+    (lambda: center(torch.randn(3), torch.tensor(math.nan)), ValueError, "expected phi >= 1 (got nan)"),
+    (lambda: center(torch.randn(3, 2), torch.tensor([1.5, 0.5]), 0), ValueError, "expected phi >= 1 (got 0.5)"),
+    (lambda: center(torch.randn(3, 2), torch.tensor([1.5, 2.0, 3.0]), 0), ValueError, "kept dimensions (2,) (got shape (3,))"),
+    (lambda: center(torch.randn(3), "1.5"), TypeError, "phi to be a float or a floating-point tensor (got str)"),
+    (lambda: center(torch.randn(3), torch.tensor(2)), TypeError, "got dtype torch.int64"),
+    (lambda: center(torch.randn(3, 0), 1.5, 1), ValueError, "an empty group has no center"),
+    (lambda: center(torch.randn(0), 1.5), ValueError, "an empty group has no center"),
+    (lambda: center(torch.arange(3), 1.5), TypeError, "floating-point dtype (got torch.int64); convert it first: x.float()"),
+    (lambda: center(torch.randn(3) + 1j, 1.5), TypeError, "real and imaginary parts"),
+    (lambda: center([1.0, 2.0], 1.5), TypeError, "torch.as_tensor"),
+    (lambda: center(torch.randn(3), 1.5, 1), IndexError, "expected dim in [-1, 0]"),
+    (lambda: center(torch.randn(3), 1.5, ()), ValueError, "dim=None"),
+    (lambda: center(torch.randn(3, 2), 1.5, (0, -2)), ValueError, "each dimension once"),
+    (lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, -1, 1])), ValueError, "finite weight >= 0 (got -1.0)"),
+    (lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, math.nan, 1])), ValueError, "finite weight >= 0 (got nan)"),
+    (lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, math.inf, 1])), ValueError, "finite weight >= 0 (got inf)"),
+    (lambda: center(torch.randn(3), 1.5, weight=torch.zeros(3)), ValueError, "weights are all zero"),
+    (lambda: center(torch.randn(3), 1.5, weight=torch.ones(2)), ValueError, "weight to broadcast to x of shape (3,) (got shape (2,))"),
+    (lambda: center(torch.randn(3), 1.5, weight=torch.ones(3) * 1j), TypeError, "real or boolean"),
+    (lambda: center(torch.randn(3), 1.5, sweeps=0), ValueError, "expected sweeps to be a positive number"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "text"), ERRORS, ids=[text[:40] for *_, text in ERRORS])
+def test_errors_name_the_argument_and_the_cure(call, error, text) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        call()
