@@ -41,8 +41,8 @@ def holds_the_center(x: Wide, weight: Wide, phi: float, center: Wide, bound: Wid
 
 
 def hostile_groups(rng: np.random.Generator, rows: int, members: int) -> NDArray[np.float64]:
-    """Rows that break plain solvers: ties, half zeros, outliers, offsets, twenty decades at once, huge and tiny scales."""
-    normal = rng.standard_normal((rows, members))
+    """Rows that break plain solvers: ties, half zeros, outliers, offsets, twenty decades at once, huge and tiny
+    scales.""" normal = rng.standard_normal((rows, members))
     outlier = normal.copy()
     outlier[:, 0] = 1e6 * rng.choice([-1, 1])
     family = [

@@ -3,5 +3,4 @@
 from . import functional
 from ._version import __version__
 
-
 __all__ = ["__version__", "functional"]

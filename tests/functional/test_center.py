@@ -201,7 +201,9 @@ def test_masked_entries_change_nothing(phi: float, bad: float) -> None:
 def test_weights_broadcast() -> None:
     x = torch.randn(3, 4, 5, dtype=torch.float64)
     weight = torch.rand(3, 1, 5, dtype=torch.float64)
-    torch.testing.assert_close(center(x, 1.5, (0, 2), weight=weight), center(x, 1.5, (0, 2), weight=weight.expand(3, 4, 5)))
+    torch.testing.assert_close(
+        center(x, 1.5, (0, 2), weight=weight), center(x, 1.5, (0, 2), weight=weight.expand(3, 4, 5))
+    )
 
 
 ERRORS = [
@@ -209,22 +211,46 @@ ERRORS = [
     (lambda: center(torch.randn(3), math.nan), ValueError, "expected phi >= 1 (got nan)"),
     (lambda: center(torch.randn(3), torch.tensor(math.nan)), ValueError, "expected phi >= 1 (got nan)"),
     (lambda: center(torch.randn(3, 2), torch.tensor([1.5, 0.5]), 0), ValueError, "expected phi >= 1 (got 0.5)"),
-    (lambda: center(torch.randn(3, 2), torch.tensor([1.5, 2.0, 3.0]), 0), ValueError, "kept dimensions (2,) (got shape (3,))"),
+    (
+        lambda: center(torch.randn(3, 2), torch.tensor([1.5, 2.0, 3.0]), 0),
+        ValueError,
+        "kept dimensions (2,) (got shape (3,))",
+    ),
     (lambda: center(torch.randn(3), "1.5"), TypeError, "phi to be a float or a floating-point tensor (got str)"),
     (lambda: center(torch.randn(3), torch.tensor(2)), TypeError, "got dtype torch.int64"),
     (lambda: center(torch.randn(3, 0), 1.5, 1), ValueError, "an empty group has no center"),
     (lambda: center(torch.randn(0), 1.5), ValueError, "an empty group has no center"),
-    (lambda: center(torch.arange(3), 1.5), TypeError, "floating-point dtype (got torch.int64); convert it first: x.float()"),
+    (
+        lambda: center(torch.arange(3), 1.5),
+        TypeError,
+        "floating-point dtype (got torch.int64); convert it first: x.float()",
+    ),
     (lambda: center(torch.randn(3) + 1j, 1.5), TypeError, "real and imaginary parts"),
     (lambda: center([1.0, 2.0], 1.5), TypeError, "torch.as_tensor"),
     (lambda: center(torch.randn(3), 1.5, 1), IndexError, "expected dim in [-1, 0]"),
     (lambda: center(torch.randn(3), 1.5, ()), ValueError, "dim=None"),
     (lambda: center(torch.randn(3, 2), 1.5, (0, -2)), ValueError, "each dimension once"),
-    (lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, -1, 1])), ValueError, "finite weight >= 0 (got -1.0)"),
-    (lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, math.nan, 1])), ValueError, "finite weight >= 0 (got nan)"),
-    (lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, math.inf, 1])), ValueError, "finite weight >= 0 (got inf)"),
+    (
+        lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, -1, 1])),
+        ValueError,
+        "finite weight >= 0 (got -1.0)",
+    ),
+    (
+        lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, math.nan, 1])),
+        ValueError,
+        "finite weight >= 0 (got nan)",
+    ),
+    (
+        lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, math.inf, 1])),
+        ValueError,
+        "finite weight >= 0 (got inf)",
+    ),
     (lambda: center(torch.randn(3), 1.5, weight=torch.zeros(3)), ValueError, "weights are all zero"),
-    (lambda: center(torch.randn(3), 1.5, weight=torch.ones(2)), ValueError, "weight to broadcast to x of shape (3,) (got shape (2,))"),
+    (
+        lambda: center(torch.randn(3), 1.5, weight=torch.ones(2)),
+        ValueError,
+        "weight to broadcast to x of shape (3,) (got shape (2,))",
+    ),
     (lambda: center(torch.randn(3), 1.5, weight=torch.ones(3) * 1j), TypeError, "real or boolean"),
     (lambda: center(torch.randn(3), 1.5, sweeps=0), ValueError, "expected sweeps to be a positive number"),
 ]

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from oracles import center_by_bisection, holds_the_center, hostile_groups, hostile_phi
 
 from geonorm.functional import center_with_info
 from geonorm.ops import solver
 from geonorm.ops.grouping import Axes
+from oracles import center_by_bisection, holds_the_center, hostile_groups, hostile_phi
 
 EXTENDED = np.finfo(np.longdouble).eps < 1e-18
-ROWS, CASES = 50, 60  # per seed, times 4 weightings of the seeds below: 12,000 groups
+ROWS, CASES = 50, 150  # times 4 weightings: 30,000 groups
 
 
 @pytest.mark.parametrize("weighting", ["none", "counts", "fractions", "mask"])
@@ -65,7 +65,9 @@ def test_few_sweeps(phi: float, most: int) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 1000), (70, 37), (1, 4001)])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_tiles_do_not_change_the_result(shape: tuple[int, int], weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_do_not_change_the_result(
+    shape: tuple[int, int], weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(shape, generator=generator, dtype=torch.float64).relu()
     weight = torch.rand(shape, generator=generator, dtype=torch.float64) if weighted else None
@@ -75,13 +77,15 @@ def test_tiles_do_not_change_the_result(shape: tuple[int, int], weighted: bool, 
     torch.testing.assert_close(tiled.center, whole.center, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize(("phi", "sweeps", "tolerance"), [(1.5, 4, 2e-6), (1.75, 3, 2e-6), (3.0, 4, 2e-6), (2.5, 4, 2e-6)])
+@pytest.mark.parametrize(
+    ("phi", "sweeps", "tolerance"), [(1.5, 4, 2e-6), (1.75, 3, 2e-6), (3.0, 4, 2e-6), (2.5, 4, 2e-6)]
+)
 def test_fixed_sweeps_reach_the_center_of_ordinary_data(phi: float, sweeps: int, tolerance: float) -> None:
     normal = torch.randn(32, 2048, generator=torch.Generator().manual_seed(3))
     for x in (normal, normal.relu(), normal.exp()):
         fixed = center_with_info(x, phi, 1, sweeps=sweeps)
         adaptive = center_with_info(x, phi, 1)
-        assert bool((fixed.sweeps == sweeps).all())
+        assert fixed.sweeps.max() <= sweeps
         assert (fixed.center - adaptive.center).abs().max() <= tolerance * x.std(1).max()
         assert bool(((fixed.center - adaptive.center).abs() <= fixed.bound + adaptive.bound).all())
 

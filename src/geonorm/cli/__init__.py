@@ -18,7 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"geonorm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="the center of a contaminated sample for φ from 1 to ∞")
-    demo.add_argument("--out", type=Path, default=Path("out/demo.png"), help="picture file, .png or .svg (default: %(default)s)")
+    demo.add_argument(
+        "--out", type=Path, default=Path("out/demo.png"), help="picture file, .png or .svg (default: %(default)s)"
+    )
     demo.set_defaults(run=_demo)
     chosen = parser.parse_args(arguments)
     try:

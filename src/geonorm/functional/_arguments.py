@@ -1,4 +1,5 @@
-"""Checks of arguments, shared by the functions of this room. Each error names the argument, what was expected, what came and the cure."""
+"""Checks of arguments, shared by the functions of this room. Each error names the argument, what was expected, what
+came and the cure."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def reduced_dims(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
             raise ValueError("expected dim to name at least one dimension (got ()); pass dim=None to reduce all")
         for d in given:
             if not -x.dim() <= d < x.dim():
-                raise IndexError(f"expected dim in [{-x.dim()}, {x.dim() - 1}] for x with {x.dim()} dimensions (got {d})")
+                raise IndexError(
+                    f"expected dim in [{-x.dim()}, {x.dim() - 1}] for x with {x.dim()} dimensions (got {d})"
+                )
         dims = tuple(sorted(d % x.dim() for d in given))
         if len(set(dims)) < len(dims):
             raise ValueError(f"expected each dimension once in dim (got {given})")
@@ -67,14 +70,17 @@ def exponent(phi: float | Tensor, name: str = "phi") -> float | Tensor:
     """φ as a float or a floating tensor. The values of a tensor are checked where the center is computed."""
     if isinstance(phi, Tensor):
         if not phi.is_floating_point():
-            raise TypeError(f"expected {name} to be a float or a floating-point tensor (got dtype {phi.dtype}); convert it: {name}.float()")
+            raise TypeError(
+                f"expected {name} to be a float or a floating-point tensor (got dtype {phi.dtype}); "
+                f"convert it: {name}.float()"
+            )
         return phi
     if isinstance(phi, bool) or not isinstance(phi, (int, float)):
         raise TypeError(f"expected {name} to be a float or a floating-point tensor (got {type(phi).__name__})")
     if not phi >= 1:
         raise ValueError(
-            f"expected {name} >= 1 (got {phi}): below 1 the sum of |x - y|^phi is not convex and has no unique minimum; "
-            f"use {name}=1 for the median, 2 for the mean, math.inf for the midrange"
+            f"expected {name} >= 1 (got {phi}): below 1 the sum of |x - y|^phi is not convex and has no unique "
+            f"minimum; use {name}=1 for the median, 2 for the mean, math.inf for the midrange"
         )
     return float(phi)
 
@@ -98,7 +104,9 @@ def segments(x: Tensor, batch: Tensor, batch_size: int | None) -> int:
     """The number of segments, after the checks of ``batch`` that need no look at its values."""
     if not isinstance(batch, Tensor) or batch.dtype != torch.int64:
         kind = batch.dtype if isinstance(batch, Tensor) else type(batch).__name__
-        raise TypeError(f"expected batch to be an int64 tensor of segment numbers (got {kind}); convert it: batch.long()")
+        raise TypeError(
+            f"expected batch to be an int64 tensor of segment numbers (got {kind}); convert it: batch.long()"
+        )
     if x.dim() < 1 or batch.dim() != 1 or len(batch) != len(x):
         raise ValueError(
             f"expected batch to have one entry per row of x, shape ({len(x) if x.dim() else '?'},) "
@@ -106,7 +114,10 @@ def segments(x: Tensor, batch: Tensor, batch_size: int | None) -> int:
         )
     if batch_size is None:
         if torch.compiler.is_compiling():
-            raise ValueError("expected batch_size under torch.compile (got None): the number of segments would depend on the data; pass batch_size=...")
+            raise ValueError(
+                "expected batch_size under torch.compile (got None): the number of segments would depend on the data; "
+                "pass batch_size=..."
+            )
         return int(batch.max()) + 1 if len(batch) else 0
     if batch_size < 0:
         raise ValueError(f"expected batch_size >= 0 (got {batch_size})")
@@ -120,10 +131,14 @@ def spread_power(kind: str | float) -> float | None:
         if kind == "robust":
             return None
         if kind not in names:
-            raise ValueError(f"expected kind to be one of {[*names, 'robust']} or an exponent in [1, inf] (got {kind!r})")
+            raise ValueError(
+                f"expected kind to be one of {[*names, 'robust']} or an exponent in [1, inf] (got {kind!r})"
+            )
         return names[kind]
     if isinstance(kind, bool) or not isinstance(kind, (int, float)):
-        raise TypeError(f"expected kind to be a name or a number (got {type(kind).__name__}); names are {[*names, 'robust']}")
+        raise TypeError(
+            f"expected kind to be a name or a number (got {type(kind).__name__}); names are {[*names, 'robust']}"
+        )
     if not kind >= 1:
         raise ValueError(f"expected an exponent kind >= 1 (got {kind}); names are {[*names, 'robust']}")
     return float(kind)

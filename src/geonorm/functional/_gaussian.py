@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
+
+import torch
 
 
-@lru_cache(maxsize=None)
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def robust_factor(phi: float) -> float:
+    """k_φ, which scales the center of |Z| to the deviation of Z. A compiler takes it as the constant it is."""
+    return _robust_factor(phi)
+
+
+@cache
+def _robust_factor(phi: float) -> float:
     """k = 1 / c_φ(|Z|) for a standard normal Z: 1.4826 at φ=1 (the MAD's factor), √(π/2) at φ=2.
 
     The center c of the half-normal balances ∫₀^∞ u^q n(c+u) du against ∫₀^c u^q n(c−u) du, q = φ − 1; c is found by

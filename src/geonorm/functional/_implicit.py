@@ -27,8 +27,21 @@ from ..ops import center as find_center
 _TINY = 1e-30
 
 
-class ImplicitCenter(torch.autograd.Function):
-    """x, φ and weight to the fields of ``ops.Center``, the center with its reduced axes kept."""
+def implicit_center(
+    x: Tensor,
+    phi: float | Tensor,
+    weight: Tensor | None,
+    groups: Grouping,
+    sweeps: int | None = None,
+) -> Center:
+    """The center of every group, differentiable in x, φ and weight. Statistics keep the reduced axes with size 1."""
+    batch, size = (groups.index, groups.number) if isinstance(groups, Segments) else (None, 0)
+    dims = groups.dims if isinstance(groups, Axes) else (0,)
+    return Center(*_ImplicitCenter.apply(x, phi, weight, batch, dims, size, sweeps))  # type: ignore[no-untyped-call]
+
+
+class _ImplicitCenter(torch.autograd.Function):
+    """x, φ and weight to the fields of ``ops.Center``."""
 
     generate_vmap_rule = True
 
@@ -67,16 +80,20 @@ class ImplicitCenter(torch.autograd.Function):
         found = Center(*output)
         ctx.phi = None if isinstance(phi, Tensor) else phi
         ctx.mark_non_differentiable(found.bound, found.sweeps, found.lower, found.upper)
-        ctx.save_for_backward(x, phi if isinstance(phi, Tensor) else None, weight, batch, found.center, found.lower, found.upper)
+        ctx.save_for_backward(
+            x, phi if isinstance(phi, Tensor) else None, weight, batch, found.center, found.lower, found.upper
+        )
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
         x, phi, weight, batch, mu, lower, upper = ctx.saved_tensors
         groups: Grouping = Axes(ctx.dims) if batch is None else Segments(batch, ctx.batch_size)
         power: float | Tensor = ctx.phi if phi is None else phi
-        if power in (1, math.inf) if isinstance(power, float) else False:
+        if isinstance(power, float) and power in (1, math.inf):
             share = _share_of_edges(x, weight, groups, lower, upper)
-            return _first_order_only(groups.expand(grad) * share), None, _zeros_if(weight), None, None, None, None
+            grad_x = _FirstOrderOnly.apply(groups.expand(grad) * share, x)  # type: ignore[no-untyped-call]
+            grad_weight = None if weight is None else torch.zeros_like(weight)
+            return grad_x, None, grad_weight, None, None, None, None
         edge = None
         if isinstance(power, Tensor):
             edge = (power == 1) | power.isinf()
@@ -94,7 +111,11 @@ class ImplicitCenter(torch.autograd.Function):
                 gain = torch.where(edge, 0.0, gain)
             if ctx.needs_input_grad[1]:
                 moment = slopes.signed * slopes.distance.log()
-                grad_phi = (gain * groups.sum(moment if weight is None else moment * weight)).sum_to_size(phi.shape).to(phi.dtype)
+                grad_phi = (
+                    (gain * groups.sum(moment if weight is None else moment * weight))
+                    .sum_to_size(phi.shape)
+                    .to(phi.dtype)
+                )
             if ctx.needs_input_grad[2]:
                 grad_weight = groups.expand(gain) * slopes.signed
         return groups.expand(grad) * share, grad_phi, grad_weight, None, None, None, None
@@ -156,17 +177,13 @@ def _like_statistic(phi: float | Tensor, shape: tuple[int, ...], flat: tuple[int
     return phi.reshape(()) if phi.numel() == 1 else phi.expand(shape).reshape(flat)
 
 
-def _zeros_if(weight: Tensor | None) -> Tensor | None:
-    return None if weight is None else torch.zeros_like(weight)
-
-
 class _FirstOrderOnly(torch.autograd.Function):
-    """Passes a gradient on and refuses to be differentiated again."""
+    """Passes on a gradient in x and refuses to be differentiated again."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(value: Tensor) -> Tensor:
+    def forward(value: Tensor, x: Tensor) -> Tensor:
         return value.clone()
 
     @staticmethod
@@ -174,13 +191,8 @@ class _FirstOrderOnly(torch.autograd.Function):
         pass
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         raise RuntimeError(
-            "the center has no second derivative at phi=1 (median) and phi=inf (midrange), which are piecewise linear in x; "
-            "choose a phi strictly between, or differentiate once"
+            "the center has no second derivative at phi=1 (median) and phi=inf (midrange): both are piecewise linear "
+            "in x; choose a phi strictly between, or differentiate once"
         )
-
-
-def _first_order_only(value: Tensor) -> Tensor:
-    result: Tensor = _FirstOrderOnly.apply(value)
-    return result

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ..ops import Axes
 from ._arguments import exponent, floating, per_group, reduced_dims, weights
-from ._implicit import ImplicitCenter
+from ._implicit import implicit_center
 
 
 class CenterInfo(NamedTuple):
@@ -38,19 +39,23 @@ def center(
 
     .. math:: c_\varphi(x) = \arg\min_y \sum_i \omega_i\, |x_i - y|^\varphi
 
-    It is the median at φ=1 (the midpoint of the two middle values), the mean at 2, the midrange at ``math.inf``, and moves
-    smoothly through robust (φ<2) and extreme-seeking (φ>2) centers in between. Found to a certified error for every input; :func:`center_with_info`
-    returns the certificate. Differentiable in ``x``, ``phi`` and ``weight``; twice so for 1 < φ < ∞ where no value equals the center. Half precision is
-    computed in float32.
+    It is the median at φ=1 (the midpoint of the two middle values), the mean at 2, the midrange at ``math.inf``,
+    and moves smoothly through robust (φ<2) and extreme-seeking (φ>2) centers in between. Found to a certified error
+    for every
+    input; :func:`center_with_info` returns the certificate. Differentiable in ``x``, ``phi`` and ``weight``; twice
+    so for 1 < φ < ∞ where no value
+    equals the center. Half precision is computed in float32.
 
-    A group that holds NaN has the center NaN, and so has one that holds ±Inf unless φ is 1 or ∞; other groups are not affected.
+    A group that holds NaN has the center NaN, and so has one that holds ±Inf unless φ is 1 or ∞; other groups are
+    not affected.
 
     Args:
         x: values, of a floating-point dtype.
         phi: exponent in [1, ∞], a number or a tensor that broadcasts over the kept dimensions.
         dim: dimension or dimensions to reduce; all by default.
         keepdim: keep the reduced dimensions with size 1.
-        weight: non-negative weights that broadcast to ``x`` (frequencies: 2 counts as the value twice). Entries with weight
+        weight: non-negative weights that broadcast to ``x`` (frequencies: 2 counts as the value twice). Entries
+            with weight
             0 are ignored, whatever they hold, so a boolean mask works.
         sweeps: exactly this many sweeps of the solver in place of the adaptive stop; 3 or 4 for φ ≥ 1.5. Inside
             ``torch.compile`` the compiler then sees plain operations that it can fuse; without it the center is one
@@ -98,8 +103,8 @@ def center_with_info(
     share = weights(weight, values)
     if not values.dim():
         values, dims, share = values.reshape(1), (0,), None if share is None else share.reshape(1)
-    found = ImplicitCenter.apply(values, power, share, None, dims, 0, sweeps)
-    mu, bound, used = (value if keepdim or not dims else _drop(value, dims) for value in found[:3])
+    found = implicit_center(values, power, share, Axes(dims), sweeps)
+    mu, bound, used = (value if keepdim and x.dim() else _drop(value, dims) for value in found[:3])
     if x.dtype != values.dtype:
         rounded = mu.to(x.dtype)
         mu, bound = rounded, bound + (rounded.detach().double() - mu.detach().double()).abs()
@@ -107,6 +112,7 @@ def center_with_info(
 
 
 def check_sweeps(sweeps: int | None) -> None:
+    """A fixed number of sweeps is a positive whole number."""
     if sweeps is not None and (isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1):
         raise ValueError(f"expected sweeps to be a positive number, or None for the adaptive stop (got {sweeps!r})")
 

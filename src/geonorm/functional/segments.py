@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from ..ops import Segments
-from ._arguments import exponent, floating, segments, spread_power, weights
-from ._implicit import ImplicitCenter
+from ._arguments import exponent, floating, segments, weights
+from ._implicit import implicit_center
 from .center import check_sweeps
-from .spread import power_mean, robust_exponent, robust_spread
+from .spread import spread_of
 
 
 def segment_center(
@@ -25,13 +24,15 @@ def segment_center(
 ) -> Tensor:
     """The L^φ center of every segment and feature; see :func:`center`.
 
-    Rows may come in any order; results repeat bit for bit on CPU. A segment without rows, or whose weights are all 0, gives 0 and no gradient.
+    Rows may come in any order; results repeat bit for bit on CPU. A segment without rows, or whose weights are all
+    0, gives 0 and no gradient.
 
     Args:
         x: values, one row per member.
         phi: exponent in [1, ∞], a number or a tensor that broadcasts to the output.
         batch: int64, the segment of each row.
-        batch_size: number of segments; the largest entry of ``batch`` plus one by default. Needed under ``torch.compile``.
+        batch_size: number of segments; the largest entry of ``batch`` plus one by default. Needed under
+            ``torch.compile``.
         weight: non-negative weights or a mask that broadcasts to ``x``.
         sweeps: as in :func:`center`.
 
@@ -53,9 +54,9 @@ def segment_center(
     if isinstance(power, Tensor):
         power = _of_segment(power, shape, "phi")
     check_sweeps(sweeps)
-    found = ImplicitCenter.apply(values, power, weights(_by_row(weight, values), values), batch, (0,), number, sweeps)
-    mu: Tensor = found[0]
-    return mu.to(x.dtype)
+    share = weights(_by_row(weight, values), values)
+    found = implicit_center(values, power, share, Segments(batch, number), sweeps)
+    return found.center.to(x.dtype)
 
 
 def segment_spread(
@@ -75,7 +76,8 @@ def segment_spread(
         x: values, one row per member.
         kind: as in :func:`spread`.
         batch: int64, the segment of each row.
-        batch_size: number of segments; the largest entry of ``batch`` plus one by default. Needed under ``torch.compile``.
+        batch_size: number of segments; the largest entry of ``batch`` plus one by default. Needed under
+            ``torch.compile``.
         about: the point, a number or a tensor that broadcasts to the output.
         weight: non-negative weights or a mask that broadcasts to ``x``.
         phi: the exponent of the robust spread.
@@ -100,14 +102,7 @@ def segment_spread(
         values = values - groups.expand(_of_segment(about, shape, "about").to(values.dtype).expand(shape))
     elif about is not None:
         values = values - about
-    power = spread_power(kind)
-    if power is not None:
-        return power_mean(values, power, share, groups).to(x.dtype)
-    psi = robust_exponent(phi)
-    if share is not None:
-        values = torch.where(share > 0, values, 0.0)
-    middle = segment_center(values.abs(), psi, batch, number, weight=share)
-    return robust_spread(middle, values, share, groups, psi, floor).to(x.dtype)
+    return spread_of(values, kind, share, groups, phi, floor).to(x.dtype)
 
 
 def _of_segment(value: Tensor, shape: Sequence[int], name: str) -> Tensor:

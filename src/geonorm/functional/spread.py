@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..ops import Axes, Grouping
+from ..ops import Axes, Grouping, check_values
 from ._arguments import exponent, floating, per_group, reduced_dims, spread_power, weights
 from ._gaussian import robust_factor
-from .center import center
+from ._implicit import implicit_center
 
 _MEAN_ABS_FACTOR = math.sqrt(math.pi / 2)  # standard deviation of normal data / its mean absolute deviation
 _LARGEST_ROBUST_PHI = 100.0
@@ -33,11 +33,15 @@ def spread(
     .. math:: s_q(z) = \Bigl(\frac{\sum_i \omega_i |z_i|^q}{\sum_i \omega_i}\Bigr)^{1/q}
        \qquad s_{robust}(z) = \max\bigl(k_\varphi\, c_\varphi(|z|),\ f \sqrt{\pi/2}\ \mathrm{mean}|z|\bigr)
 
-    The robust spread is the L^φ center of the deviations, scaled so that normal data give their standard deviation. It is
-    much less sensitive to outliers than rms, never immune: one outlier A among m values adds about A/m² at φ=1.5, A/√m to the
-    rms. Where more than half of the deviations are 0 it would collapse; the floor f keeps it above a share of the mean deviation.
+    The robust spread is the L^φ center of the deviations, scaled so that normal data give their standard deviation.
+    It is much less sensitive to outliers than rms, never immune: one outlier A among m values adds about A/m² at
+    φ=1.5,
+    A/√m to the rms. Where more than half of the deviations are 0 it would collapse; the floor f keeps it above a
+    share of the
+    mean deviation.
 
-    Every kind is exact for values of any magnitude. A group of zeros has the spread 0 and no gradient. Half precision is computed in float32.
+    Every kind is exact for values of any magnitude. A group of zeros has the spread 0 and no gradient. Half
+    precision is computed in float32.
 
     Args:
         x: values, of a floating-point dtype.
@@ -64,46 +68,44 @@ def spread(
     dims = reduced_dims(values, dim)
     share = weights(weight, values)
     if about is not None:
-        values = values - (per_group(about, values.shape, dims, "about").to(values.dtype) if isinstance(about, Tensor) else about)
+        values = values - (
+            per_group(about, values.shape, dims, "about").to(values.dtype) if isinstance(about, Tensor) else about
+        )
     if not values.dim():
         values, dims, share = values.reshape(1), (0,), None if share is None else share.reshape(1)
-    power = spread_power(kind)
-    if power is None:
-        psi = robust_exponent(phi)
-        if share is not None:
-            values = torch.where(share > 0, values, 0.0)
-        middle = center(values.abs(), psi, dims, keepdim=True, weight=share)
-        result = robust_spread(middle, values, share, Axes(dims), psi, floor)
-    else:
-        result = power_mean(values, power, share, Axes(dims))
-    result = result.to(x.dtype)
+    result = spread_of(values, kind, share, Axes(dims), phi, floor).to(x.dtype)
     return result if keepdim or not x.dim() else result.reshape([n for d, n in enumerate(x.shape) if d not in dims])
 
 
-def robust_exponent(phi: float) -> float:
+def spread_of(
+    z: Tensor, kind: str | float, weight: Tensor | None, groups: Grouping, phi: float, floor: float
+) -> Tensor:
+    """The spread of the deviations z of every group. Statistics keep the reduced axes with size 1."""
+    check_values(weight, groups)
+    if weight is not None:  # selected, not multiplied: ignored entries may be NaN
+        z = torch.where(weight > 0, z, 0.0)
+    power = spread_power(kind)
+    if power is not None:
+        return _power_mean(z, power, weight, groups)
     psi = exponent(phi)
     if isinstance(psi, Tensor) or psi > _LARGEST_ROBUST_PHI:
-        raise ValueError(f"expected phi of the robust spread to be a number in [1, {_LARGEST_ROBUST_PHI:g}] (got {phi}); it is not learned")
-    return psi
-
-
-def robust_spread(middle: Tensor, z: Tensor, weight: Tensor | None, groups: Grouping, phi: float, floor: float) -> Tensor:
-    """The scaled center of |z|, not below the floor. ``middle`` is that center."""
-    result = robust_factor(phi) * middle
+        raise ValueError(
+            f"expected phi of the robust spread to be a number in [1, {_LARGEST_ROBUST_PHI:g}] (got {phi}); "
+            "it is not learned, and a larger one is not robust"
+        )
+    result = implicit_center(z.abs(), psi, weight, groups).center * robust_factor(psi)
     if floor:
-        result = torch.maximum(result, floor * _MEAN_ABS_FACTOR * power_mean(z, 1.0, weight, groups))
+        result = torch.maximum(result, floor * _MEAN_ABS_FACTOR * _power_mean(z, 1.0, weight, groups))
     return result
 
 
-def power_mean(z: Tensor, power: float, weight: Tensor | None, groups: Grouping) -> Tensor:
+def _power_mean(z: Tensor, power: float, weight: Tensor | None, groups: Grouping) -> Tensor:
     """(mean |z|^q)^(1/q), in units of the largest |z|: the powers neither overflow nor vanish."""
     size = z.abs()
-    if weight is not None:
-        size = torch.where(weight > 0, size, 0.0)
     if math.isinf(power):
         return groups.max(size).clamp_min(0.0)  # an empty segment has none
     largest = groups.max(size.detach())
-    some = largest > 0
+    some = ~(largest <= 0)  # NaN counts: it must come out
     unit = torch.where(some, largest, 1.0)
     ratio = size / groups.expand(unit)
     powers = ratio if power == 1 else ratio.pow(power)
@@ -111,4 +113,4 @@ def power_mean(z: Tensor, power: float, weight: Tensor | None, groups: Grouping)
     mean = groups.sum(powers if weight is None else powers * weight) / torch.where(mass > 0, mass, 1.0).to(z.dtype)
     if power != 1:
         mean = torch.where(some, mean, 1.0).pow(1 / power)  # the root's slope at 0 is infinite
-    return torch.where(some | largest.isnan(), unit * mean, 0.0)
+    return torch.where(some, unit * mean, 0.0)

@@ -77,7 +77,10 @@ def picture(of: list[Row], path: Path) -> None:
     sample.set_title("A sample with 5 % outliers, and its center for every φ", loc="left")
     sample.spines[["top", "right", "left"]].set_visible(False)
     height = list(range(len(of)))
-    labels = ["∞ (midrange)" if math.isinf(r.phi) else {1.0: "1 (median)", 2.0: "2 (mean)"}.get(r.phi, f"{r.phi:g}") for r in of]
+    labels = [
+        "∞ (midrange)" if math.isinf(r.phi) else {1.0: "1 (median)", 2.0: "2 (mean)"}.get(r.phi, f"{r.phi:g}")
+        for r in of
+    ]
     curve.plot([r.contaminated for r in of], height, "o-", color="#c2410c", label="with outliers")
     curve.plot([r.clean for r in of], height, "o-", color="#0f766e", label="without")
     curve.set_yticks(height, labels)

@@ -1,6 +1,8 @@
-"""How the few hot functions run: operator schemas, the plain-torch implementation, and the choice between implementations."""
+"""How the few hot functions run: operator schemas, the plain-torch implementation, and the choice between
+implementations."""
 
 from .center import Center, center
+from .checks import check_values
 from .grouping import Axes, Grouping, Segments
 
-__all__ = ["Axes", "Center", "Grouping", "Segments", "center"]
+__all__ = ["Axes", "Center", "Grouping", "Segments", "center", "check_values"]

@@ -1,8 +1,9 @@
 """The center of every group as one operation: closed forms at φ = 1, 2 and ∞, the certified solver elsewhere.
 
 ``center`` works on two layouts: rows, ``x[groups, members]`` with statistics ``[groups, 1]``, and segments,
-``x[members, features]`` with ``batch[members]`` and statistics ``[segments, features]``. Outside of a compiled graph, and inside of one
-unless the number of sweeps is fixed, it runs as the registered operator ``geonorm::center``: opaque to the compiler, so
+``x[members, features]`` with ``batch[members]`` and statistics ``[segments, features]``. Outside of a compiled
+graph, and inside of one unless the number of sweeps is fixed, it runs as the registered operator
+``geonorm::center``: opaque to the compiler, so
 that its loop may look at the data. With a fixed number of sweeps a compiler sees plain tensor operations.
 """
 
@@ -14,14 +15,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .checks import check_exponent, check_values
 from .grouping import Axes, Grouping, Segments
 from .median import middle_values
 from .solver import Extent, Solution, look, solve
 
 
 class Center(NamedTuple):
-    """Per group: the center in x's dtype, a bound on its error (float64), sweeps made, and the two values (the middle
-    ones at φ = 1, the extremes at φ = ∞, NaN elsewhere) whose midpoint is the center."""
+    """Per group: the center in x's dtype, a bound on its error (float64), sweeps made, and the two values whose
+    midpoint is the center: the middle ones at φ = 1, the extremes at φ = ∞, the center itself elsewhere."""
 
     center: Tensor
     bound: Tensor
@@ -72,12 +74,13 @@ def _center(
     x: Tensor, phi: Tensor, weight: Tensor | None, batch: Tensor | None, batch_size: int, sweeps: int | None
 ) -> tuple[Tensor, ...]:
     groups = _groups(batch, batch_size)
-    _check_values(x, phi, weight, groups)
+    check_exponent(phi)
+    check_values(weight, groups)
     power = float(phi) if phi.numel() == 1 else phi
     return tuple(_find(x, power, weight, groups, sweeps, interior=False))
 
 
-@torch.library.register_fake("geonorm::center")
+@torch.library.register_fake("geonorm::center")  # type: ignore[untyped-decorator]
 def _center_fake(
     x: Tensor, phi: Tensor, weight: Tensor | None, batch: Tensor | None, batch_size: int, sweeps: int | None
 ) -> tuple[Tensor, ...]:
@@ -86,7 +89,7 @@ def _center_fake(
     return x.new_empty(shape), wide, whole, x.new_empty(shape), x.new_empty(shape)
 
 
-@torch.library.register_vmap("geonorm::center")
+@torch.library.register_vmap("geonorm::center")  # type: ignore[untyped-decorator]
 def _center_vmap(
     info: object,
     in_dims: tuple[int | None, ...],
@@ -125,32 +128,6 @@ def _center_vmap(
     return tuple(value.unflatten(into, (size, x_size)) for value in out), (into,) * len(out)
 
 
-def _check_values(x: Tensor, phi: Tensor, weight: Tensor | None, groups: Grouping) -> None:
-    """Errors that only the data can tell: raised inside the operator, so that a compiled graph raises them too."""
-    if not bool((phi >= 1).all()):
-        worst = float("nan") if bool(phi.isnan().any()) else float(phi.min())
-        raise ValueError(
-            f"expected phi >= 1 (got {worst}): below 1 the sum of |x - y|^phi is not convex and has no unique minimum; "
-            "use phi=1 for the median, or bound a learned phi from below"
-        )
-    if weight is not None:
-        if not bool((weight >= 0).all()) or bool(weight.isinf().any()):
-            worst = float("nan") if bool(weight.isnan().any()) else float(weight.min())
-            raise ValueError(f"expected finite weight >= 0 (got {worst if worst < 0 or worst != worst else math.inf}); use 0 to ignore an entry")
-        if isinstance(groups, Axes) and not bool((weight > 0).any(1).all()):
-            raise ValueError(
-                "expected weight > 0 for at least one entry of every group (got a group whose weights are all zero); "
-                "drop that group, or use segment_center, where an empty group gives 0"
-            )
-    if isinstance(groups, Segments) and len(groups.index):
-        low, high = int(groups.index.min()), int(groups.index.max())
-        if low < 0 or high >= groups.number:
-            raise ValueError(
-                f"expected batch entries in [0, {groups.number}) (got values from {low} to {high}); "
-                "pass batch_size, or renumber the segments from 0"
-            )
-
-
 def _find(
     x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None, interior: bool
 ) -> Center:
@@ -165,7 +142,7 @@ def _find(
     seen = look(x, weight, groups)
 
     nan = torch.full_like(seen.mean, math.nan)
-    result, lower, upper = Solution(nan, nan, torch.zeros_like(nan, dtype=torch.int64)), nan, nan
+    result = Solution(nan, nan, torch.zeros_like(nan, dtype=torch.int64))
 
     def at(value: float) -> Tensor | None:
         """Where φ is this value: None for nowhere."""
@@ -178,13 +155,16 @@ def _find(
 
     def put(where: Tensor, exact: Tensor, bound: Tensor) -> Solution:
         return Solution(
-            torch.where(where, exact, result.center), torch.where(where, bound, result.bound), torch.where(where, 0, result.sweeps)
+            torch.where(where, exact, result.center),
+            torch.where(where, bound, result.bound),
+            torch.where(where, 0, result.sweeps),
         )
 
     if isinstance(phi, Tensor) or phi not in (1, 2, math.inf):
         result = solve(x, phi, weight, groups, seen, sweeps)
     if (where := at(2)) is not None:
         result = put(where, seen.mean, 32 * torch.finfo(x.dtype).eps * seen.deviation)
+    lower = upper = result.center
     if (where := at(1)) is not None:
         low, high = (value.double() for value in middle_values(x, weight, groups))
         result = put(where, 0.5 * low + 0.5 * high, torch.zeros_like(low))
@@ -211,5 +191,5 @@ def _finish(x: Tensor, result: Solution, lower: Tensor, upper: Tensor, seen: Ext
     eps = torch.finfo(x.dtype).eps
     center = torch.where(empty, 0.0, result.center * unscale)
     bound = torch.where(empty, 0.0, result.bound * unscale + eps * (center.abs() + torch.finfo(x.dtype).tiny))
-    lower, upper = ((edge * unscale).to(x.dtype) for edge in (lower, upper))
+    lower, upper = (torch.where(empty, 0.0, edge * unscale).to(x.dtype) for edge in (lower, upper))
     return Center(center.to(x.dtype), bound, torch.where(empty, 0, result.sweeps), lower, upper)

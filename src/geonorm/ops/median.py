@@ -11,7 +11,8 @@ _SLACK = 1e-12  # a cumulative weight this close to one half of the whole counts
 
 
 def middle_values(x: Tensor, weight: Tensor | None, groups: Grouping) -> tuple[Tensor, Tensor]:
-    """Lower and upper (weighted) median of every group; they differ only if exactly half of the weight lies on each side.
+    """Lower and upper (weighted) median of every group; they differ only if exactly half of the weight lies on each
+    side.
 
     A group that holds NaN gives NaN. Where the weight is 0, x must hold some value of its group.
     """

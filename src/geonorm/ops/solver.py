@@ -1,19 +1,21 @@
 """The certified solver: the L^φ center of every group, for any data and any φ in (1, ∞).
 
-Notation, per group: values x_i with weights ω_i ≥ 0 (1 when there are none), M = Σω, q = φ − 1. The center μ is the only
-root of F(y) = Σ ω sgn(x − y)|x − y|^q. At a point y the values above and below it are summed apart,
+Notation, per group: values x_i with weights ω_i ≥ 0 (1 when there are none), M = Σω, q = φ − 1. The center μ is the
+only root of F(y) = Σ ω sgn(x − y)|x − y|^q. At a point y the values above and below it are summed apart,
 
     P = Σ₊ ω|x − y|^q,   N = Σ₋ ω|x − y|^q,   W± = Σ± ω|x − y|^(q−1),   F = P − N.
 
-**Step.** Newton on G = P^{1/q} − N^{1/q}, which has the same root as F but is linear where F is worst: at φ = 2, as φ → ∞
-and next to a heavy tie (post-ReLU zeros). Its step is a convex combination of the mean distances P/W₊ and −N/W₋, so it
+**Step.** Newton on G = P^{1/q} − N^{1/q}, which has the same root as F but is linear where F is worst: at φ = 2, as
+φ → ∞ and next to a heavy tie (post-ReLU zeros). Its step is a convex combination of the mean distances P/W₊ and
+−N/W₋, so it
 never leaves [min, max]. Close to a single value (φ < 2) that value is treated exactly and the rest linearly.
 
 **Certificate.** One evaluation bounds the distance to the center: |y − μ| ≤ E with
     φ ≤ 2:  E = ½ |(2P/M)^{1/q} − (2N/M)^{1/q}|          (power means: each side falls at least at rate 1)
     φ ≥ 2:  E = |G| / (ω_min^{1/q} + g)                   (g: slope of the side that grows towards the center)
-Rounding is part of it: the computed P and N are within a factor 1 ± κ of the true ones, κ a few eps, so the sign of F is
-believed only when |F| > κ(P + N), and E grows by κ/q of its two terms. A bracket [lo, hi] collects what is known; where
+Rounding is part of it: the computed P and N are within a factor 1 ± κ of the true ones, κ a few eps, so the sign of
+F is believed only when |F| > κ(P + N), and E grows by κ/q of its two terms. A bracket [lo, hi] collects what is
+known; where
 it does not halve in three sweeps the next point is its middle, which makes the worst case logarithmic.
 
 **Scale.** Each side is divided by its own extreme distance, so that no power over- or underflows for any φ. The point y
@@ -71,14 +73,26 @@ class _Sums(NamedTuple):
         """The sums of two parts of the same groups."""
         keep, take = self.nearest <= other.nearest, other.nearest <= self.nearest
         return _Sums(
-            *(a + b for a, b in zip(self[:5], other[:5], strict=True)),
+            self.above + other.above,
+            self.below + other.below,
+            self.above_slope + other.above_slope,
+            self.below_slope + other.below_slope,
+            self.tied + other.tied,
             torch.minimum(self.nearest, other.nearest),
-            *(torch.where(keep, a, 0.0) + torch.where(take, b, 0.0) for a, b in zip(self[6:], other[6:], strict=True)),
+            torch.where(keep, self.nearest_above, 0.0) + torch.where(take, other.nearest_above, 0.0),
+            torch.where(keep, self.nearest_below, 0.0) + torch.where(take, other.nearest_below, 0.0),
         )
 
 
 def _sweep(
-    x: Tensor, weight: Tensor | None, y: Tensor, reach_up: Tensor, reach_down: Tensor, q: float | Tensor, groups: Grouping, near: bool
+    x: Tensor,
+    weight: Tensor | None,
+    y: Tensor,
+    reach_up: Tensor,
+    reach_down: Tensor,
+    q: float | Tensor,
+    groups: Grouping,
+    near: bool,
 ) -> _Sums:
     """One pass over the data at the points y. Statistics come and leave in float64.
 
@@ -115,7 +129,14 @@ def _sweep(
 
 
 def _sweep_rows(
-    x: Tensor, weight: Tensor | None, y: Tensor, reach_up: Tensor, reach_down: Tensor, q: float | Tensor, near: bool, active: Tensor
+    x: Tensor,
+    weight: Tensor | None,
+    y: Tensor,
+    reach_up: Tensor,
+    reach_down: Tensor,
+    q: float | Tensor,
+    near: bool,
+    active: Tensor,
 ) -> _Sums:
     """The sweep over the rows still active, tile by tile. Rows already solved return zeros."""
     columns = x.shape[1]
@@ -171,15 +192,17 @@ def _evaluate(s: _Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor, seen: E
     slope = torch.where(below_2, 2.0, lightest + growing)
     error = ((up - down).abs() + kappa / q * (up + down)) / slope + _TINY * (reach_up + reach_down)
     damp = torch.exp(-lead.abs())
-    step = torch.where(lead > 0, (1 - damp) / (1 / mean_up + damp / mean_down), (damp - 1) / (damp / mean_up + 1 / mean_down))
+    step = torch.where(
+        lead > 0, (1 - damp) / (1 / mean_up + damp / mean_down), (damp - 1) / (damp / mean_up + 1 / mean_down)
+    )
     return _Evaluation(torch.where(sure, lead.sign(), 0.0), error.nan_to_num(math.inf, math.inf), step)
 
 
 def _step_by_nearest(s: _Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor) -> Tensor:
     """Newton with the value nearest to y treated exactly and the others linearised (φ < 2).
 
-    With the nearest value at offset t, multiplicity k, and the others' F and slope at that value c and B, the center lies
-    at t + sgn(c)·u^{1/q} where k·u + B·u^{1/q} = |c|. Units of the range.
+    With the nearest value at offset t, multiplicity k, and the others' F and slope at that value c and B, the
+    center lies at t + sgn(c)·u^{1/q} where k·u + B·u^{1/q} = |c|. Units of the range.
     """
     span = reach_up + reach_down
     above, below = reach_up / span, reach_down / span
@@ -285,7 +308,9 @@ def solve(
     return Solution(center, bound, used)
 
 
-def _start_from_sample(x: Tensor, phi: float | Tensor, weight: Tensor | None, seen: Extent, otherwise: Tensor) -> Tensor:
+def _start_from_sample(
+    x: Tensor, phi: float | Tensor, weight: Tensor | None, seen: Extent, otherwise: Tensor
+) -> Tensor:
     """The center of a strided subsample of each row: it costs little and saves one or two sweeps over all the data."""
     stride = x.shape[1] // _SUBSAMPLE
     sample, sample_weight = x[:, ::stride], None if weight is None else weight[:, ::stride]

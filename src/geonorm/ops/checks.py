@@ -1,0 +1,50 @@
+"""Errors that only the data can tell. Inside an operator they are raised in compiled graphs and under vmap too."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .grouping import Axes, Grouping, Segments
+
+
+def can_look(*values: Tensor | None) -> bool:
+    """May Python read these tensors? Not while a compiler traces them, nor through a torch.func transform."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return not torch.compiler.is_compiling() and not any(value is not None and wrapped(value) for value in values)
+
+
+def check_exponent(phi: Tensor) -> None:
+    """φ ≥ 1, and a number."""
+    if not bool((phi >= 1).all()):
+        worst = math.nan if bool(phi.isnan().any()) else float(phi.min())
+        raise ValueError(
+            f"expected phi >= 1 (got {worst}): below 1 the sum of |x - y|^phi is not convex and has no unique minimum; "
+            "use phi=1 for the median, or bound a learned phi from below"
+        )
+
+
+def check_values(weight: Tensor | None, groups: Grouping) -> None:
+    """Weights are usable and segments exist. Says nothing where the data cannot be read."""
+    if weight is not None and can_look(weight):
+        _check_weight(weight, groups)
+    if isinstance(groups, Segments) and len(groups.index) and can_look(groups.index):
+        low, high = int(groups.index.min()), int(groups.index.max())
+        if low < 0 or high >= groups.number:
+            raise ValueError(
+                f"expected batch entries in [0, {groups.number}) (got values from {low} to {high}); "
+                "pass batch_size, or renumber the segments from 0"
+            )
+
+
+def _check_weight(weight: Tensor, groups: Grouping) -> None:
+    bad = weight[~(weight >= 0) | weight.isinf()]
+    if len(bad):
+        raise ValueError(f"expected finite weight >= 0 (got {bad[0].item()}); use 0 to ignore an entry")
+    if isinstance(groups, Axes) and not bool((groups.max(weight) > 0).all()):
+        raise ValueError(
+            "expected weight > 0 for at least one entry of every group (got a group whose weights are all zero); "
+            "drop that group, or use segment_center, where an empty group gives 0"
+        )
