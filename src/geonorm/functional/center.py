@@ -41,10 +41,8 @@ def center(
 
     It is the median at φ=1 (the midpoint of the two middle values), the mean at 2, the midrange at ``math.inf``,
     and moves smoothly through robust (φ<2) and extreme-seeking (φ>2) centers in between. Found to a certified error
-    for every
-    input; :func:`center_with_info` returns the certificate. Differentiable in ``x``, ``phi`` and ``weight``; twice
-    so for 1 < φ < ∞ where no value
-    equals the center. Half precision is computed in float32.
+    for every input; :func:`center_with_info` returns the certificate. Differentiable in ``x``, ``phi`` and
+    ``weight``; twice so for 1 < φ < ∞ where no value equals the center. Half precision is computed in float32.
 
     A group that holds NaN has the center NaN, and so has one that holds ±Inf unless φ is 1 or ∞; other groups are
     not affected.
@@ -55,8 +53,7 @@ def center(
         dim: dimension or dimensions to reduce; all by default.
         keepdim: keep the reduced dimensions with size 1.
         weight: non-negative weights that broadcast to ``x`` (frequencies: 2 counts as the value twice). Entries
-            with weight
-            0 are ignored, whatever they hold, so a boolean mask works.
+            with weight 0 are ignored, whatever they hold, so a boolean mask works.
         sweeps: exactly this many sweeps of the solver in place of the adaptive stop; 3 or 4 for φ ≥ 1.5. Inside
             ``torch.compile`` the compiler then sees plain operations that it can fuse; without it the center is one
             opaque operator, which compiles as well and gives the same numbers as outside.

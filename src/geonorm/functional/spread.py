@@ -35,10 +35,8 @@ def spread(
 
     The robust spread is the L^φ center of the deviations, scaled so that normal data give their standard deviation.
     It is much less sensitive to outliers than rms, never immune: one outlier A among m values adds about A/m² at
-    φ=1.5,
-    A/√m to the rms. Where more than half of the deviations are 0 it would collapse; the floor f keeps it above a
-    share of the
-    mean deviation.
+    φ=1.5, A/√m to the rms. Where more than half of the deviations are 0 it would collapse; the floor f keeps it
+    above a share of the mean deviation.
 
     Every kind is exact for values of any magnitude. A group of zeros has the spread 0 and no gradient. Half
     precision is computed in float32.
@@ -93,7 +91,8 @@ def spread_of(
             f"expected phi of the robust spread to be a number in [1, {_LARGEST_ROBUST_PHI:g}] (got {phi}); "
             "it is not learned, and a larger one is not robust"
         )
-    result = implicit_center(z.abs(), psi, weight, groups).center * robust_factor(psi)
+    factor: float = robust_factor(psi)
+    result = factor * implicit_center(z.abs(), psi, weight, groups).center
     if floor:
         result = torch.maximum(result, floor * _MEAN_ABS_FACTOR * _power_mean(z, 1.0, weight, groups))
     return result

@@ -3,8 +3,8 @@
 ``center`` works on two layouts: rows, ``x[groups, members]`` with statistics ``[groups, 1]``, and segments,
 ``x[members, features]`` with ``batch[members]`` and statistics ``[segments, features]``. Outside of a compiled
 graph, and inside of one unless the number of sweeps is fixed, it runs as the registered operator
-``geonorm::center``: opaque to the compiler, so
-that its loop may look at the data. With a fixed number of sweeps a compiler sees plain tensor operations.
+``geonorm::center``: opaque to the compiler, so that its loop may look at the data. With a fixed number of sweeps a
+compiler sees plain tensor operations.
 """
 
 from __future__ import annotations

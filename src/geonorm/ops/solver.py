@@ -7,16 +7,15 @@ only root of F(y) = Σ ω sgn(x − y)|x − y|^q. At a point y the values above
 
 **Step.** Newton on G = P^{1/q} − N^{1/q}, which has the same root as F but is linear where F is worst: at φ = 2, as
 φ → ∞ and next to a heavy tie (post-ReLU zeros). Its step is a convex combination of the mean distances P/W₊ and
-−N/W₋, so it
-never leaves [min, max]. Close to a single value (φ < 2) that value is treated exactly and the rest linearly.
+−N/W₋, so it never leaves [min, max]. Close to a single value (φ < 2) that value is treated exactly and the rest
+linearly.
 
 **Certificate.** One evaluation bounds the distance to the center: |y − μ| ≤ E with
     φ ≤ 2:  E = ½ |(2P/M)^{1/q} − (2N/M)^{1/q}|          (power means: each side falls at least at rate 1)
     φ ≥ 2:  E = |G| / (ω_min^{1/q} + g)                   (g: slope of the side that grows towards the center)
 Rounding is part of it: the computed P and N are within a factor 1 ± κ of the true ones, κ a few eps, so the sign of
 F is believed only when |F| > κ(P + N), and E grows by κ/q of its two terms. A bracket [lo, hi] collects what is
-known; where
-it does not halve in three sweeps the next point is its middle, which makes the worst case logarithmic.
+known; where it does not halve in three sweeps the next point is its middle, which makes the worst case logarithmic.
 
 **Scale.** Each side is divided by its own extreme distance, so that no power over- or underflows for any φ. The point y
 is a float64 number split into a value of x's dtype and a remainder: x − y keeps its digits under any offset.
