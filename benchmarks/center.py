@@ -1,4 +1,4 @@
-"""The cost of the center as a ratio to torch's mean, in one run and in shuffled order; writes the table of docs/center.md."""
+"""The cost of the center against torch's mean, in one run and shuffled order; writes the table of docs/center.md."""
 
 from __future__ import annotations
 

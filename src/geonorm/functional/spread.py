@@ -91,8 +91,7 @@ def spread_of(
             f"expected phi of the robust spread to be a number in [1, {_LARGEST_ROBUST_PHI:g}] (got {phi}); "
             "it is not learned, and a larger one is not robust"
         )
-    factor: float = robust_factor(psi)
-    result = factor * implicit_center(z.abs(), psi, weight, groups).center
+    result = robust_factor(psi) * implicit_center(z.abs(), psi, weight, groups).center
     if floor:
         result = torch.maximum(result, floor * _MEAN_ABS_FACTOR * _power_mean(z, 1.0, weight, groups))
     return result
