@@ -29,7 +29,7 @@ bench: $(READY)  ## speed of the center, as ratios to torch's own reductions
 	$(BIN)/python benchmarks/center.py
 
 docs: $(VENV)/.ready-docs  ## build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 setup: $(READY)  ## create .venv and install everything the other targets need
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.func import vmap
 
-from geonorm.ops.center import center
+from geonorm.ops import center
 
 X = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
 BATCH = torch.tensor([0, 2, 2, 3])

@@ -1,7 +1,7 @@
 """The mathematics: pure, differentiable functions of tensors. No state, no mutation, no input or output."""
 
-from .center import CenterInfo, center, center_with_info
-from .segments import segment_center, segment_spread
-from .spread import spread
+from ._center import CenterInfo, center, center_with_info
+from ._segments import segment_center, segment_spread
+from ._spread import spread
 
 __all__ = ["CenterInfo", "center", "center_with_info", "segment_center", "segment_spread", "spread"]

@@ -1,7 +1,7 @@
 """How the few hot functions run: operator schemas, the plain-torch implementation, and the choice between
 implementations."""
 
-from .center import Center, center
+from ._center import Center, center
 from .checks import check_values
 from .grouping import Axes, Grouping, Segments
 

@@ -28,10 +28,10 @@ def spread(
     phi: float = 1.5,
     floor: float = 0.05,
 ) -> Tensor:
-    r"""The size of the deviations :math:`z = x - a` from a point a, one number per group.
+    """The size of the deviations z = x − a from a point a, one number per group.
 
-    .. math:: s_q(z) = \Bigl(\frac{\sum_i \omega_i |z_i|^q}{\sum_i \omega_i}\Bigr)^{1/q}
-       \qquad s_{robust}(z) = \max\bigl(k_\varphi\, c_\varphi(|z|),\ f \sqrt{\pi/2}\ \mathrm{mean}|z|\bigr)
+        s(z) = (Σ ω_i |z_i|^q / Σ ω_i)^(1/q)                     power mean
+        s(z) = max(k_φ · c_φ(|z|), f · √(π/2) · mean|z|)         robust; c_φ is the center
 
     The robust spread is the L^φ center of the deviations, scaled so that normal data give their standard deviation.
     It is much less sensitive to outliers than rms, never immune: one outlier A among m values adds about A/m² at
@@ -54,7 +54,7 @@ def spread(
     Shape:
         - x: any; output: the kept dimensions, or all with the reduced ones of size 1.
 
-    Example::
+    Examples:
 
         >>> import torch
         >>> from geonorm.functional import spread

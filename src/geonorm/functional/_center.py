@@ -16,7 +16,7 @@ class CenterInfo(NamedTuple):
     """A center with its certificate.
 
     Attributes:
-        center: the center, as :func:`center` returns it.
+        center: the center, as ``center`` returns it.
         bound: float64; the true minimizer lies within this distance of the center, rounding included.
         sweeps: int64; how often the solver went over the data; 0 where the center has a closed form.
     """
@@ -35,13 +35,13 @@ def center(
     weight: Tensor | None = None,
     sweeps: int | None = None,
 ) -> Tensor:
-    r"""The generalized geometric median: the point with the least sum of distances to the power φ.
+    """The generalized geometric median: the point with the least sum of distances to the power φ.
 
-    .. math:: c_\varphi(x) = \arg\min_y \sum_i \omega_i\, |x_i - y|^\varphi
+        c(x) = argmin over y of Σ ω_i |x_i − y|^φ
 
     It is the median at φ=1 (the midpoint of the two middle values), the mean at 2, the midrange at ``math.inf``,
     and moves smoothly through robust (φ<2) and extreme-seeking (φ>2) centers in between. Found to a certified error
-    for every input; :func:`center_with_info` returns the certificate. Differentiable in ``x``, ``phi`` and
+    for every input; ``center_with_info`` returns the certificate. Differentiable in ``x``, ``phi`` and
     ``weight``; twice so for 1 < φ < ∞ where no value equals the center. Half precision is computed in float32.
 
     A group that holds NaN has the center NaN, and so has one that holds ±Inf unless φ is 1 or ∞; other groups are
@@ -61,7 +61,7 @@ def center(
     Shape:
         - x: any; output: the kept dimensions, or all with the reduced ones of size 1.
 
-    Example::
+    Examples:
 
         >>> import math, torch
         >>> from geonorm.functional import center
@@ -81,9 +81,9 @@ def center_with_info(
     weight: Tensor | None = None,
     sweeps: int | None = None,
 ) -> CenterInfo:
-    """:func:`center`, with the bound on its error and the number of sweeps it took.
+    """``center``, with the bound on its error and the number of sweeps it took.
 
-    Example::
+    Examples:
 
         >>> import torch
         >>> from geonorm.functional import center_with_info

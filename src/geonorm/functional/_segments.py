@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ..ops import Segments
 from ._arguments import exponent, floating, segments, weights
+from ._center import check_sweeps
 from ._implicit import implicit_center
-from .center import check_sweeps
-from .spread import spread_of
+from ._spread import spread_of
 
 
 def segment_center(
@@ -22,7 +22,7 @@ def segment_center(
     weight: Tensor | None = None,
     sweeps: int | None = None,
 ) -> Tensor:
-    """The L^φ center of every segment and feature; see :func:`center`.
+    """The L^φ center of every segment and feature; see ``center``.
 
     Rows may come in any order; results repeat bit for bit on CPU. A segment without rows, or whose weights are all
     0, gives 0 and no gradient.
@@ -34,12 +34,12 @@ def segment_center(
         batch_size: number of segments; the largest entry of ``batch`` plus one by default. Needed under
             ``torch.compile``.
         weight: non-negative weights or a mask that broadcasts to ``x``.
-        sweeps: as in :func:`center`.
+        sweeps: as in ``center``.
 
     Shape:
         - x: ``(rows, *)``; batch: ``(rows,)``; output: ``(batch_size, *)``.
 
-    Example::
+    Examples:
 
         >>> import torch
         >>> from geonorm.functional import segment_center
@@ -70,11 +70,11 @@ def segment_spread(
     phi: float = 1.5,
     floor: float = 0.05,
 ) -> Tensor:
-    """The size of the deviations of every segment and feature from a point; see :func:`spread`.
+    """The size of the deviations of every segment and feature from a point; see ``spread``.
 
     Args:
         x: values, one row per member.
-        kind: as in :func:`spread`.
+        kind: as in ``spread``.
         batch: int64, the segment of each row.
         batch_size: number of segments; the largest entry of ``batch`` plus one by default. Needed under
             ``torch.compile``.
@@ -86,7 +86,7 @@ def segment_spread(
     Shape:
         - x: ``(rows, *)``; batch: ``(rows,)``; output: ``(batch_size, *)``.
 
-    Example::
+    Examples:
 
         >>> import torch
         >>> from geonorm.functional import segment_spread
