@@ -1,7 +1,20 @@
 """The mathematics: pure, differentiable functions of tensors. No state, no mutation, no input or output."""
 
+from ._aug import AugNorm, affine_norm, aug_norm
 from ._center import CenterInfo, center, center_with_info
+from ._norm import NormStatistics
 from ._segments import segment_center, segment_spread
 from ._spread import spread
 
-__all__ = ["CenterInfo", "center", "center_with_info", "segment_center", "segment_spread", "spread"]
+__all__ = [
+    "AugNorm",
+    "CenterInfo",
+    "NormStatistics",
+    "affine_norm",
+    "aug_norm",
+    "center",
+    "center_with_info",
+    "segment_center",
+    "segment_spread",
+    "spread",
+]

@@ -66,6 +66,15 @@ def _broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
     return len(shape) <= len(target) and all(n in (1, t) for n, t in ends)
 
 
+def broadcastable(value: Tensor, x: Tensor, name: str) -> None:
+    """A parameter that broadcasts to x."""
+    if not _broadcasts(value.shape, x.shape):
+        raise ValueError(
+            f"expected {name} to broadcast to x of shape {tuple(x.shape)} (got shape {tuple(value.shape)}); "
+            "give it dimensions of size 1 where it is shared, such as (1, channels, 1, 1)"
+        )
+
+
 def exponent(phi: float | Tensor, name: str = "phi") -> float | Tensor:
     """φ as a float or a floating tensor. The values of a tensor are checked where the center is computed."""
     if isinstance(phi, Tensor):

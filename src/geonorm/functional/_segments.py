@@ -52,9 +52,9 @@ def segment_center(
     shape = (number, *values.shape[1:])
     power = exponent(phi)
     if isinstance(power, Tensor):
-        power = _of_segment(power, shape, "phi")
+        power = of_segment(power, shape, "phi")
     check_sweeps(sweeps)
-    share = weights(_by_row(weight, values), values)
+    share = weights(by_row(weight, values), values)
     found = implicit_center(values, power, share, Segments(batch, number), sweeps)
     return found.center.to(x.dtype)
 
@@ -96,16 +96,17 @@ def segment_spread(
     values = floating(x)
     number = segments(values, batch, batch_size)
     shape = (number, *values.shape[1:])
-    share = weights(_by_row(weight, values), values)
+    share = weights(by_row(weight, values), values)
     groups = Segments(batch, number)
     if isinstance(about, Tensor):
-        values = values - groups.expand(_of_segment(about, shape, "about").to(values.dtype).expand(shape))
+        values = values - groups.expand(of_segment(about, shape, "about").to(values.dtype).expand(shape))
     elif about is not None:
         values = values - about
     return spread_of(values, kind, share, groups, phi, floor).to(x.dtype)
 
 
-def _of_segment(value: Tensor, shape: Sequence[int], name: str) -> Tensor:
+def of_segment(value: Tensor, shape: Sequence[int], name: str) -> Tensor:
+    """A value that broadcasts to the statistics of segments, checked."""
     try:
         value.expand(list(shape))
     except RuntimeError:
@@ -116,7 +117,7 @@ def _of_segment(value: Tensor, shape: Sequence[int], name: str) -> Tensor:
     return value
 
 
-def _by_row(weight: Tensor | None, x: Tensor) -> Tensor | None:
+def by_row(weight: Tensor | None, x: Tensor) -> Tensor | None:
     """A weight per row stands for all features of that row."""
     if isinstance(weight, Tensor) and weight.dim() == 1 and x.dim() > 1 and len(weight) == len(x):
         return weight.reshape(-1, *[1] * (x.dim() - 1))

@@ -13,7 +13,7 @@ from ._arguments import exponent, floating, per_group, reduced_dims, spread_powe
 from ._gaussian import robust_factor
 from ._implicit import implicit_center
 
-_MEAN_ABS_FACTOR = math.sqrt(math.pi / 2)  # standard deviation of normal data / its mean absolute deviation
+MEAN_ABS_FACTOR = math.sqrt(math.pi / 2)  # standard deviation of normal data / its mean absolute deviation
 _LARGEST_ROBUST_PHI = 100.0
 
 
@@ -84,20 +84,26 @@ def spread_of(
         z = torch.where(weight > 0, z, 0.0)
     power = spread_power(kind)
     if power is not None:
-        return _power_mean(z, power, weight, groups)
+        return power_mean(z, power, weight, groups)
+    psi = robust_exponent(phi)
+    result = robust_factor(psi) * implicit_center(z.abs(), psi, weight, groups).center
+    if floor:
+        result = torch.maximum(result, floor * MEAN_ABS_FACTOR * power_mean(z, 1.0, weight, groups))
+    return result
+
+
+def robust_exponent(phi: float) -> float:
+    """The exponent of the robust spread, checked."""
     psi = exponent(phi)
     if isinstance(psi, Tensor) or psi > _LARGEST_ROBUST_PHI:
         raise ValueError(
             f"expected phi of the robust spread to be a number in [1, {_LARGEST_ROBUST_PHI:g}] (got {phi}); "
             "it is not learned, and a larger one is not robust"
         )
-    result = robust_factor(psi) * implicit_center(z.abs(), psi, weight, groups).center
-    if floor:
-        result = torch.maximum(result, floor * _MEAN_ABS_FACTOR * _power_mean(z, 1.0, weight, groups))
-    return result
+    return psi
 
 
-def _power_mean(z: Tensor, power: float, weight: Tensor | None, groups: Grouping) -> Tensor:
+def power_mean(z: Tensor, power: float, weight: Tensor | None, groups: Grouping) -> Tensor:
     """(mean |z|^q)^(1/q), in units of the largest |z|: the powers neither overflow nor vanish."""
     size = z.abs()
     if math.isinf(power):
