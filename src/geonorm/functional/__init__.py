@@ -3,6 +3,7 @@
 from ._aug import AugNorm, affine_norm, aug_norm
 from ._center import CenterInfo, center, center_with_info
 from ._norm import NormStatistics
+from ._pop import pop_norm
 from ._segments import segment_center, segment_spread
 from ._spread import spread
 
@@ -14,6 +15,7 @@ __all__ = [
     "aug_norm",
     "center",
     "center_with_info",
+    "pop_norm",
     "segment_center",
     "segment_spread",
     "spread",

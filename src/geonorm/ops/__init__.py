@@ -4,5 +4,6 @@ implementations."""
 from ._center import Center, center
 from .checks import check_values
 from .grouping import Axes, Grouping, Segments
+from .running import follow
 
-__all__ = ["Axes", "Center", "Grouping", "Segments", "center", "check_values"]
+__all__ = ["Axes", "Center", "Grouping", "Segments", "center", "check_values", "follow"]

@@ -1,0 +1,127 @@
+"""POP-Norm as a pure function: normalize before the operation, with the shift inside and a divisor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..ops import Axes, check_values
+from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, spread_power, weights
+from ._aug import AugNorm
+from ._center import check_sweeps
+from ._norm import Rule, normalize
+from ._spread import robust_exponent
+
+SHIFTS = ("add", "mul")
+ORDERS = ("center_first", "scale_first")
+
+
+def pop_norm(
+    x: Tensor,
+    dim: int | Sequence[int] | None = None,
+    phi: float | Tensor = 2.0,
+    *,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    kappa: float = 4.0,
+    eps: float = 1e-5,
+    spread: str | float = "rms",
+    center: bool = True,
+    scale: bool = True,
+    shift: str = "add",
+    order: str = "center_first",
+    spread_phi: float = 1.5,
+    spread_floor: float = 0.05,
+    grad_floor: float = 0.0,
+    sweeps: int | None = None,
+    interior: bool = False,
+    element_weight: Tensor | None = None,
+) -> AugNorm:
+    """Normalize each group of values as POP-Norm does: shift, then divide.
+
+        z = x − c(x) + bias         (shift="add")        y = (weight / kappa) · z / √(s(z)² + eps)
+        z = x − (1 + bias)·c(x)     (shift="mul")
+
+    With ``order="scale_first"`` the values are divided by their own spread s(x) before they are centered:
+    y = (weight / kappa) · ((x − c(x)) / √(s(x)² + eps) + bias). Without ``center`` only the division is left, without
+    ``scale`` only the centering, y = x − c(x) + bias.
+
+    Args:
+        x: values, of a floating-point dtype.
+        dim: dimension or dimensions that form a group; all by default.
+        phi: exponent of the center; 2, the mean, is what POP-Norm uses.
+        weight: γ, broadcasts to ``x``.
+        bias: β, the shift, broadcasts to ``x``.
+        kappa: the divisor κ.
+        eps: added to the square of the spread.
+        spread: a kind of ``spread``.
+        center: whether to subtract the center.
+        scale: whether to divide by the spread.
+        shift: ``"add"`` or ``"mul"``.
+        order: ``"center_first"`` or ``"scale_first"``.
+        spread_phi, spread_floor, grad_floor, sweeps, interior, element_weight: as in ``aug_norm``.
+
+    Shape:
+        - x: any; output: the same; statistics: the shape of ``x`` with the reduced dimensions of size 1.
+
+    Examples:
+        >>> import torch
+        >>> from geonorm.functional import pop_norm, spread
+        >>> y, _ = pop_norm(torch.randn(64, 10), 0, kappa=4.0, bias=torch.full((1, 10), 0.3), eps=0.0)
+        >>> torch.allclose(spread(y, "rms", 0), torch.full((10,), 0.25))
+        True
+    """
+    values = floating(x)
+    dims = reduced_dims(values, dim)
+    power = exponent(phi)
+    if isinstance(power, Tensor):
+        power = per_group(power, x.shape, dims, "phi")
+    check_sweeps(sweeps)
+    check_choices(shift, order)
+    share = weights(element_weight, values)
+    check_values(share, Axes(dims))
+    for name, value in (("weight", weight), ("bias", bias)):
+        if isinstance(value, Tensor):
+            broadcastable(value, x, name)
+    kind = spread_power(spread)
+    rule = Rule(
+        power=kind,
+        eps=eps,
+        spread_phi=robust_exponent(spread_phi) if kind is None else 1.5,
+        spread_floor=spread_floor,
+        grad_floor=grad_floor,
+        sweeps=sweeps,
+        interior=interior,
+        centered=center,
+        scaled=scale,
+        scale_first=order == "scale_first",
+    )
+    alpha, inside, gamma, outside = pop_parameters(weight, bias, kappa, center, scale, shift, order)
+    return AugNorm(*normalize(x, Axes(dims), rule, power, alpha, inside, gamma, outside, share))
+
+
+def pop_parameters(
+    weight: Tensor | None, bias: Tensor | None, kappa: float, center: bool, scale: bool, shift: str, order: str
+) -> tuple[float | Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """POP-Norm's parameters as those of the one normalization: α, the shift inside, γ, and the shift outside."""
+    gamma = None
+    if scale:
+        gamma = torch.ones((), device=None if bias is None else bias.device) if weight is None else weight
+        gamma = gamma / kappa
+    if not center or bias is None:
+        return 1.0, None, gamma, None
+    if shift == "mul":
+        return 1 + bias, None, gamma, None
+    if order == "scale_first" and gamma is not None:
+        return 1.0, None, gamma, bias * gamma
+    return 1.0, bias, gamma, None
+
+
+def check_choices(shift: str, order: str) -> None:
+    """The names of the two choices."""
+    if shift not in SHIFTS:
+        raise ValueError(f"expected shift to be one of {SHIFTS} (got {shift!r})")
+    if order not in ORDERS:
+        raise ValueError(f"expected order to be one of {ORDERS} (got {order!r})")

@@ -1,0 +1,217 @@
+"""What all layers share: the exponent, the share of the center that is removed, the spread, and the affine part."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import Any, TypedDict, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from ..functional._arguments import exponent, spread_power
+from ..functional._spread import robust_exponent
+
+SINGLE_ELEMENT = ("error", "running", "identity")
+
+
+class AugOptions(TypedDict, total=False):
+    """The keyword-only arguments that every AugNorm layer takes after torch's own.
+
+    Attributes:
+        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange). Default: 1.5.
+        learn_phi: learn φ inside ``phi_range``, from ``phi``. Default: ``False``.
+        phi_range: the open range of a learned φ. Default: (1.2, 3.0).
+        alpha: how much of the center is removed. Default: 1.0.
+        learn_alpha: learn one α per channel, from ``alpha``. Default: ``False``.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, an exponent in [1, ∞], or ``"robust"``. Default: ``"rms"``.
+        spread_phi: exponent of the robust spread. Default: 1.5.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none. Default: 0.05.
+        grad_floor: share of the spread below which nearness to the center no longer raises a value's part of the
+            gradient; calms training for φ < 1.5. Default: 0.0.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do in training with one value per group: ``"error"`` (as torch), ``"running"`` (use the
+            running statistics) or ``"identity"`` (the affine part only). Default: ``"error"``.
+    """
+
+    phi: float
+    learn_phi: bool
+    phi_range: tuple[float, float]
+    alpha: float
+    learn_alpha: bool
+    spread: str | float
+    spread_phi: float
+    spread_floor: float
+    grad_floor: float
+    sweeps: int | None
+    single_element: str
+
+
+_DEFAULTS: AugOptions = {
+    "phi": 1.5,
+    "learn_phi": False,
+    "phi_range": (1.2, 3.0),
+    "alpha": 1.0,
+    "learn_alpha": False,
+    "spread": "rms",
+    "spread_phi": 1.5,
+    "spread_floor": 0.05,
+    "grad_floor": 0.0,
+    "sweeps": None,
+    "single_element": "error",
+}
+
+
+class NormLayer(nn.Module):
+    """Parameters and options of a normalization layer; subclasses say which values form a group.
+
+    φ is a number, or learned as lo + (hi − lo)·sigmoid(θ + θ₀): inside its range whatever the optimizer does, and
+    with θ = 0 at the start, so that weight decay pulls it back to where it began. θ is the parameter ``phi_offset``.
+    """
+
+    eps: float
+    weight: Parameter | None
+    bias: Parameter | None
+    phi_offset: Parameter | None
+
+    _alpha_name = "alpha"
+
+    def _set_options(
+        self, given: AugOptions, phi_shape: tuple[int, ...], alpha_shape: tuple[int, ...], factory: dict[str, Any]
+    ) -> None:
+        unknown = sorted(set(given) - set(_DEFAULTS))
+        if unknown:
+            close = difflib.get_close_matches(unknown[0], _DEFAULTS, n=1)
+            raise TypeError(
+                f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}"
+                + (f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_DEFAULTS)}")
+            )
+        options: AugOptions = {**_DEFAULTS, **given}
+        self._set_exponent(options["phi"], options["learn_phi"], options["phi_range"], phi_shape, factory)
+        self.learn_alpha, self.alpha_start = options["learn_alpha"], float(options["alpha"])
+        alpha = Parameter(torch.full(alpha_shape, self.alpha_start, **factory)) if self.learn_alpha else None
+        self.register_parameter(self._alpha_name, alpha)
+        self.spread, self.spread_phi = options["spread"], robust_exponent(options["spread_phi"])
+        spread_power(self.spread)  # raises for an unknown kind
+        self.spread_floor, self.grad_floor = options["spread_floor"], options["grad_floor"]
+        self.sweeps = options["sweeps"]
+        self.single_element = options["single_element"]
+        if self.single_element not in SINGLE_ELEMENT:
+            raise ValueError(f"expected single_element to be one of {SINGLE_ELEMENT} (got {self.single_element!r})")
+
+    def _set_exponent(
+        self, phi: float, learn: bool, between: tuple[float, float], shape: tuple[int, ...], factory: dict[str, Any]
+    ) -> None:
+        start = exponent(phi)
+        if isinstance(start, Tensor):
+            raise TypeError(
+                f"expected phi to be a number (got a tensor of shape {tuple(start.shape)}); with learn_phi=True this "
+                f"layer learns φ of shape {shape}, each from the same start"
+            )
+        self.learn_phi, self.phi_start = learn, start
+        self.phi_range = low, high = float(between[0]), float(between[1])
+        if not learn:
+            self.register_parameter("phi_offset", None)
+            return
+        if not 1 < low < high < math.inf:
+            raise ValueError(f"expected 1 < phi_range[0] < phi_range[1] < inf (got {between})")
+        if not low < start < high:
+            raise ValueError(
+                f"expected phi strictly inside phi_range {self.phi_range} to learn it (got {phi}); "
+                "move phi or widen phi_range"
+            )
+        self.phi_offset = Parameter(torch.zeros(shape, **factory))
+
+    @property
+    def phi(self) -> float | Tensor:
+        """The exponent: a number, or the learned values."""
+        if self.phi_offset is None:
+            return self.phi_start
+        low, high = self.phi_range
+        start = math.log((self.phi_start - low) / (high - self.phi_start))
+        return low + (high - low) * torch.sigmoid(self.phi_offset + start)
+
+    def _alpha(self) -> float | Tensor:
+        learned: Tensor | None = getattr(self, self._alpha_name)
+        return self.alpha_start if learned is None else learned
+
+    def _function_options(self) -> dict[str, Any]:
+        """The keyword arguments that every layer hands to its functional call."""
+        return {
+            "eps": self.eps,
+            "spread": self.spread,
+            "spread_phi": self.spread_phi,
+            "spread_floor": self.spread_floor,
+            "grad_floor": self.grad_floor,
+            "sweeps": self.sweeps,
+            "interior": self.learn_phi,
+        }
+
+    def _affine_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool, factory: dict[str, Any]) -> None:
+        self.register_parameter("weight", Parameter(torch.empty(shape, **factory)) if weight else None)
+        self.register_parameter("bias", Parameter(torch.empty(shape, **factory)) if bias else None)
+
+    def reset_parameters(self) -> None:
+        """γ = 1, β = 0, φ and α at their start."""
+        for name, value in (("weight", 1.0), ("bias", 0.0), ("phi_offset", 0.0), (self._alpha_name, self.alpha_start)):
+            parameter = getattr(self, name)
+            if parameter is not None:
+                nn.init.constant_(parameter, value)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """A torch twin's state_dict has no φ and no α: those keep their present values."""
+        for name in ("phi_offset", self._alpha_name):
+            parameter = getattr(self, name)
+            if parameter is not None and prefix + name not in state_dict:
+                state_dict[prefix + name] = parameter.detach().clone()
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _describe(self) -> str:
+        """The options that differ from plain normalization, for ``extra_repr``."""
+        parts = [f"phi={self.phi_start:g}"]
+        if self.learn_phi:
+            parts.append(f"learn_phi=True, phi_range={self.phi_range}")
+        if self.alpha_start != 1 or self.learn_alpha:
+            parts.append(f"alpha={self.alpha_start:g}, learn_alpha={self.learn_alpha}")
+        parts.append(f"spread={self.spread!r}" if isinstance(self.spread, str) else f"spread={self.spread:g}")
+        if self.spread == "robust":
+            parts.append(f"spread_phi={self.spread_phi:g}, spread_floor={self.spread_floor:g}")
+        if self.grad_floor:
+            parts.append(f"grad_floor={self.grad_floor:g}")
+        if self.sweeps is not None:
+            parts.append(f"sweeps={self.sweeps}")
+        if self.single_element != "error":
+            parts.append(f"single_element={self.single_element!r}")
+        return ", ".join(parts)
+
+
+def no_running_statistics(layer: NormLayer) -> None:
+    """For layers that measure every input anew."""
+    if layer.single_element == "running":
+        raise ValueError(
+            f"expected single_element='error' or 'identity' for {type(layer).__name__} (got 'running'): it has no "
+            "running statistics"
+        )
+
+
+def element_weight(mask: Tensor | None, weight: Tensor | None) -> Tensor | None:
+    """The one of the two that was given."""
+    if mask is not None and weight is not None:
+        raise ValueError("expected mask or weight, not both; multiply them: weight=mask * weight")
+    return weight if mask is None else mask
+
+
+Parameterlike = TypeVar("Parameterlike", Tensor, float | Tensor, Tensor | None)
+
+
+def along_channels(parameter: Parameterlike, x: Tensor) -> Parameterlike:
+    """A parameter per channel in the shape that broadcasts to (N, C, *); anything else as it is."""
+    return parameter.reshape(1, -1, *[1] * (x.dim() - 2)) if isinstance(parameter, Tensor) else parameter
+
+
+def pass_through(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """The affine part alone, for a batch without values and for layers told to leave single elements as they are."""
+    y = x if weight is None else x * weight.to(x.dtype)
+    y = y if bias is None else y + bias.to(x.dtype)
+    return y.clone() if y is x else y

@@ -1,0 +1,119 @@
+"""Layers with running statistics: which buffers they keep, how they follow, and how a torch state_dict becomes ours."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..functional import NormStatistics
+from ..functional._arguments import spread_power
+from ..ops import follow
+from ._base import NormLayer
+
+
+class RunningNormLayer(NormLayer):
+    """A layer that normalizes with its own groups in training and with running statistics in evaluation.
+
+    ``running_mean`` and ``running_var`` follow the plain moments, ``running_center`` the center; ``running_scale``,
+    only for spreads other than rms, the squared spread as used in training. For rms the variance about the removed
+    center is running_var + (running_mean − α·running_center)², which stays right while α is learned.
+    """
+
+    momentum: float | None
+    track_running_stats: bool
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    running_center: Tensor | None
+    running_scale: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def _running_buffers(self, channels: int, track: bool, factory: dict[str, Any]) -> None:
+        self.track_running_stats = track
+        if self.single_element == "running" and not track:
+            raise ValueError("expected track_running_stats=True with single_element='running' (got False)")
+        self.scale_is_estimate = False
+        for name in ("running_mean", "running_var", "running_center", "running_scale"):
+            wanted = track and (name != "running_scale" or spread_power(self.spread) != 2)
+            self.register_buffer(name, torch.empty(channels, **factory) if wanted else None)
+        count = torch.tensor(0, dtype=torch.long, device=factory["device"]) if track else None
+        self.register_buffer("num_batches_tracked", count)
+
+    def reset_running_stats(self) -> None:
+        """Running statistics of standard normal data, as torch starts them."""
+        for name, value in (
+            ("running_mean", 0.0),
+            ("running_var", 1.0),
+            ("running_center", 0.0),
+            ("running_scale", 1.0),
+        ):
+            buffer = getattr(self, name)
+            if buffer is not None:
+                nn.init.constant_(buffer, value)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Parameters and running statistics at their start."""
+        super().reset_parameters()
+        self.reset_running_stats()
+
+    def _follow(self, statistics: NormStatistics, over: tuple[int, ...] = ()) -> None:
+        """Let the buffers follow a batch. ``over``: dimensions of the statistics to average (instances)."""
+        if self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked.add_(1)
+        factor: float | Tensor
+        factor = 1.0 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
+        mass = statistics.mass
+        unbiased = statistics.var * (mass / (mass - 1).clamp_min(1e-30)).to(statistics.var.dtype)
+        values = {
+            "running_mean": statistics.mean,
+            "running_var": torch.where(mass > 1, unbiased, math.nan),  # one value has no variance
+            "running_center": statistics.center,
+            "running_scale": statistics.spread.square(),
+        }
+        for name, value in values.items():
+            buffer = getattr(self, name)
+            if buffer is not None:
+                value = value.detach()
+                follow(buffer, value.mean(over) if over else value, factor)
+        self.scale_is_estimate = False
+
+    def _running_center_and_variance(self) -> tuple[Tensor, Tensor]:
+        """What evaluation subtracts and divides by, per channel; copies, so that a later update harms no backward."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.running_center is not None
+        removed = self.running_center.clone() * self._alpha()
+        if self.running_scale is not None:
+            return removed, self.running_scale.clone()
+        return removed, self.running_var + (self.running_mean - removed).square()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """A torch BatchNorm or InstanceNorm state_dict becomes ours: the mean is the first guess of the center."""
+        mean, var = (state_dict.get(prefix + name) for name in ("running_mean", "running_var"))
+        if mean is not None and self.running_center is not None:
+            state_dict.setdefault(prefix + "running_center", mean.clone())
+        if var is not None and self.running_scale is not None and prefix + "running_scale" not in state_dict:
+            ratio = _squared_spread_of_normal_data(spread_power(self.spread))
+            state_dict[prefix + "running_scale"] = var * ratio
+            if self.spread not in ("robust", "mean_abs"):
+                self.scale_is_estimate = True
+                warnings.warn(
+                    f"running_scale of spread={self.spread!r} cannot be known from a state_dict with running_var; it "
+                    "was estimated from normal data and will be right after some training batches or a recalibration",
+                    stacklevel=2,
+                )
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _squared_spread_of_normal_data(power: float | None) -> float:
+    """s² of standard normal values, (E|Z|^q)^(2/q). The robust spread is scaled to 1; the largest has no limit."""
+    if power is None or math.isinf(power):
+        return 1.0
+    moment = 2 ** (power / 2) * math.gamma((power + 1) / 2) / math.sqrt(math.pi)
+    return float(moment ** (2 / power))

@@ -1,0 +1,198 @@
+"""AugNorm over the batch: in the place of torch's BatchNorm1d, 2d and 3d."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from ..functional import affine_norm, aug_norm
+from ._base import AugOptions, along_channels, element_weight, pass_through
+from ._running import RunningNormLayer
+
+
+class _AugBatchNorm(RunningNormLayer):
+    _ranks: tuple[int, ...]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        **options: Unpack[AugOptions],
+    ) -> None:
+        super().__init__()
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
+        self._set_options(options, (num_features,), (num_features,), factory)
+        self._affine_parameters((num_features,), affine, affine and bias, factory)
+        self._running_buffers(num_features, track_running_stats, factory)
+        self.reset_parameters()
+
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+        self._check(input)
+        gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
+        if not input.numel():
+            return pass_through(input, gamma, beta)
+        if not self._measures(input):
+            center, variance = (along_channels(value, input) for value in self._running_center_and_variance())
+            return affine_norm(input, center, variance, weight=gamma, bias=beta, eps=self.eps)
+        if input.numel() == self.num_features and self.single_element == "identity":
+            return pass_through(input, gamma, beta)
+        phi, alpha = self.phi, self._alpha()
+        output, statistics = aug_norm(
+            input,
+            (0, *range(2, input.dim())),
+            along_channels(phi, input),
+            alpha=along_channels(alpha, input),
+            weight=gamma,
+            bias=beta,
+            element_weight=element_weight(mask, weight),
+            **self._function_options(),
+        )
+        if self.training:
+            self._follow(statistics)
+        return output
+
+    def _measures(self, input: Tensor) -> bool:
+        """Whether this batch is normalized with its own statistics."""
+        if not self.training and self.track_running_stats:
+            return False
+        if input.numel() == self.num_features and self.training:
+            if self.single_element == "error":
+                raise ValueError(
+                    f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
+                    "larger batch, drop the last one, or choose single_element='running' or 'identity'"
+                )
+            return self.single_element != "running"
+        return True
+
+    def _check(self, input: Tensor) -> None:
+        if input.dim() not in self._ranks:
+            wanted = " or ".join(f"{rank}D" for rank in self._ranks)
+            raise ValueError(f"expected {wanted} input (got {input.dim()}D input); {self._cure}")
+        if input.shape[1] != self.num_features:
+            raise RuntimeError(
+                f"expected {self.num_features} channels in dimension 1 (got input of shape {tuple(input.shape)}); "
+                f"construct {type(self).__name__}({input.shape[1]}) or move the channels to dimension 1"
+            )
+
+    _cure = "AugBatchNorm1d takes (N, C) and (N, C, L), 2d (N, C, H, W), 3d (N, C, D, H, W)"
+
+    def extra_repr(self) -> str:
+        """Torch's arguments, then ours."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}, {self._describe()}"
+        )
+
+
+class AugBatchNorm1d(_AugBatchNorm):
+    """Batch normalization of ``(N, C)`` or ``(N, C, L)`` around the L^φ center, in the place of BatchNorm1d.
+
+        z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
+
+    Per channel; c is ``geonorm.functional.center``, s is ``geonorm.functional.spread``. At φ=2 it equals BatchNorm1d.
+
+    Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm; ``running_center``
+    follows the center and ``running_scale``, for spreads other than rms, the squared spread. Evaluation is affine. A
+    BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
+
+    Args:
+        num_features: number of channels C.
+        eps: added to the squared spread.
+        momentum: how far the running statistics follow each batch; ``None`` for the average over all batches.
+        affine: learn γ and β.
+        track_running_stats: keep running statistics for evaluation.
+        device, dtype: of parameters and buffers.
+        bias: with ``affine``, learn β too.
+        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+
+    Shape:
+        - Input and output: ``(N, C)`` or ``(N, C, L)``.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> layer = geonorm.AugBatchNorm1d(4)
+        >>> layer(torch.randn(20, 4)).shape
+        torch.Size([20, 4])
+    """
+
+    _ranks = (2, 3)
+
+
+class AugBatchNorm2d(_AugBatchNorm):
+    """Batch normalization of ``(N, C, H, W)`` around the L^φ center, in the place of ``torch.nn.BatchNorm2d``.
+
+        z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
+
+    Per channel; c is ``geonorm.functional.center``, s is ``geonorm.functional.spread``. At φ=2 it equals BatchNorm2d.
+
+    Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm; ``running_center``
+    follows the center and ``running_scale``, for spreads other than rms, the squared spread. Evaluation is affine. A
+    BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
+
+    Args:
+        num_features: number of channels C.
+        eps: added to the squared spread.
+        momentum: how far the running statistics follow each batch; ``None`` for the average over all batches.
+        affine: learn γ and β.
+        track_running_stats: keep running statistics for evaluation.
+        device, dtype: of parameters and buffers.
+        bias: with ``affine``, learn β too.
+        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+
+    Shape:
+        - Input and output: ``(N, C, H, W)``.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> layer = geonorm.AugBatchNorm2d(4, learn_phi=True)
+        >>> layer(torch.randn(20, 4, 5, 5)).shape
+        torch.Size([20, 4, 5, 5])
+    """
+
+    _ranks = (4,)
+
+
+class AugBatchNorm3d(_AugBatchNorm):
+    """Batch normalization of ``(N, C, D, H, W)`` around the L^φ center, in the place of ``torch.nn.BatchNorm3d``.
+
+        z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
+
+    Per channel; c is ``geonorm.functional.center``, s is ``geonorm.functional.spread``. At φ=2 it equals BatchNorm3d.
+
+    Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm; ``running_center``
+    follows the center and ``running_scale``, for spreads other than rms, the squared spread. Evaluation is affine. A
+    BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
+
+    Args:
+        num_features: number of channels C.
+        eps: added to the squared spread.
+        momentum: how far the running statistics follow each batch; ``None`` for the average over all batches.
+        affine: learn γ and β.
+        track_running_stats: keep running statistics for evaluation.
+        device, dtype: of parameters and buffers.
+        bias: with ``affine``, learn β too.
+        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+
+    Shape:
+        - Input and output: ``(N, C, D, H, W)``.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> layer = geonorm.AugBatchNorm3d(4, spread="robust")
+        >>> layer(torch.randn(2, 4, 3, 5, 5)).shape
+        torch.Size([2, 4, 3, 5, 5])
+    """
+
+    _ranks = (5,)

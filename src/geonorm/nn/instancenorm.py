@@ -1,0 +1,188 @@
+"""AugNorm over each channel of each sample: in the place of torch's InstanceNorm1d, 2d and 3d."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from ..functional import affine_norm, aug_norm
+from ._base import AugOptions, along_channels, element_weight, pass_through
+from ._running import RunningNormLayer
+
+
+class _AugInstanceNorm(RunningNormLayer):
+    _ranks: tuple[int, int]  # without and with a batch dimension
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        **options: Unpack[AugOptions],
+    ) -> None:
+        super().__init__()
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
+        self._set_options(options, (num_features,), (num_features,), factory)
+        self._affine_parameters((num_features,), affine, affine and bias, factory)
+        self._running_buffers(num_features, track_running_stats, factory)
+        self.reset_parameters()
+
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+        self._check(input)
+        if input.dim() == self._ranks[0]:
+            share = element_weight(mask, weight)
+            return self.forward(input.unsqueeze(0), weight=None if share is None else share.unsqueeze(0)).squeeze(0)
+        gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
+        if not input.numel():
+            return pass_through(input, gamma, beta)
+        dims = tuple(range(2, input.dim()))
+        single = input.numel() == input.shape[0] * input.shape[1]
+        if self.track_running_stats and (not self.training or (single and self.single_element == "running")):
+            center, variance = (along_channels(value, input) for value in self._running_center_and_variance())
+            return affine_norm(input, center, variance, weight=gamma, bias=beta, eps=self.eps)
+        if single:
+            if self.single_element == "identity":
+                return pass_through(input, gamma, beta)
+            raise ValueError(
+                f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}; "
+                "choose single_element='identity', or 'running' with track_running_stats=True"
+            )
+        phi, alpha = self.phi, self._alpha()
+        output, statistics = aug_norm(
+            input,
+            dims,
+            along_channels(phi, input),
+            alpha=along_channels(alpha, input),
+            weight=gamma,
+            bias=beta,
+            element_weight=element_weight(mask, weight),
+            **self._function_options(),
+        )
+        if self.training:
+            self._follow(statistics, over=(0,))
+        return output
+
+    def _check(self, input: Tensor) -> None:
+        if input.dim() not in self._ranks:
+            wanted = " or ".join(f"{rank}D" for rank in self._ranks)
+            raise ValueError(
+                f"expected {wanted} input (got {input.dim()}D input); "
+                "AugInstanceNorm1d takes (N, C, L), 2d (N, C, H, W), 3d (N, C, D, H, W), or the same without N"
+            )
+        channels = input.shape[input.dim() - self._ranks[0]]
+        if channels != self.num_features:
+            raise ValueError(
+                f"expected input's size at dim={input.dim() - self._ranks[0]} to match num_features "
+                f"({self.num_features}), but got: {channels}; construct {type(self).__name__}({channels})"
+            )
+
+    def extra_repr(self) -> str:
+        """Torch's arguments, then ours."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}, {self._describe()}"
+        )
+
+
+class AugInstanceNorm1d(_AugInstanceNorm):
+    """Instance normalization of ``(N, C, L)`` around the L^φ center, in the place of InstanceNorm1d.
+
+        z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
+
+    Over the positions of each channel of each sample; c is ``geonorm.functional.center``, s is
+    ``geonorm.functional.spread``. At φ=2 it equals ``torch.nn.InstanceNorm1d``.
+
+    Args:
+        num_features: number of channels C.
+        eps: added to the squared spread.
+        momentum: how far the running statistics follow each batch, if they are tracked.
+        affine: learn γ and β.
+        track_running_stats: keep running statistics and use them in evaluation.
+        device, dtype: of parameters and buffers.
+        bias: with ``affine``, learn β too.
+        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+
+    Shape:
+        - Input and output: ``(N, C, L)``, or without N.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> layer = geonorm.AugInstanceNorm1d(4)
+        >>> layer(torch.randn(2, 4, 9)).shape
+        torch.Size([2, 4, 9])
+    """
+
+    _ranks = (2, 3)
+
+
+class AugInstanceNorm2d(_AugInstanceNorm):
+    """Instance normalization of ``(N, C, H, W)`` around the L^φ center, in the place of InstanceNorm2d.
+
+        z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
+
+    Over the positions of each channel of each sample; c is ``geonorm.functional.center``, s is
+    ``geonorm.functional.spread``. At φ=2 it equals ``torch.nn.InstanceNorm2d``.
+
+    Args:
+        num_features: number of channels C.
+        eps: added to the squared spread.
+        momentum: how far the running statistics follow each batch, if they are tracked.
+        affine: learn γ and β.
+        track_running_stats: keep running statistics and use them in evaluation.
+        device, dtype: of parameters and buffers.
+        bias: with ``affine``, learn β too.
+        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+
+    Shape:
+        - Input and output: ``(N, C, H, W)``, or without N.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> layer = geonorm.AugInstanceNorm2d(4)
+        >>> layer(torch.randn(2, 4, 5, 5)).shape
+        torch.Size([2, 4, 5, 5])
+    """
+
+    _ranks = (3, 4)
+
+
+class AugInstanceNorm3d(_AugInstanceNorm):
+    """Instance normalization of ``(N, C, D, H, W)`` around the L^φ center, in the place of InstanceNorm3d.
+
+        z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
+
+    Over the positions of each channel of each sample; c is ``geonorm.functional.center``, s is
+    ``geonorm.functional.spread``. At φ=2 it equals ``torch.nn.InstanceNorm3d``.
+
+    Args:
+        num_features: number of channels C.
+        eps: added to the squared spread.
+        momentum: how far the running statistics follow each batch, if they are tracked.
+        affine: learn γ and β.
+        track_running_stats: keep running statistics and use them in evaluation.
+        device, dtype: of parameters and buffers.
+        bias: with ``affine``, learn β too.
+        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+
+    Shape:
+        - Input and output: ``(N, C, D, H, W)``, or without N.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> layer = geonorm.AugInstanceNorm3d(4)
+        >>> layer(torch.randn(2, 4, 3, 5, 5)).shape
+        torch.Size([2, 4, 3, 5, 5])
+    """
+
+    _ranks = (4, 5)

@@ -1,0 +1,86 @@
+"""AugNorm over the features of each sample: in the place of torch's LayerNorm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from ..functional import aug_norm
+from ._base import AugOptions, NormLayer, element_weight, no_running_statistics, pass_through
+
+
+class AugLayerNorm(NormLayer):
+    """Layer normalization over the last dimensions around the L^φ center, in the place of ``torch.nn.LayerNorm``.
+
+        z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
+
+    c is ``geonorm.functional.center``, s is ``geonorm.functional.spread``. At φ=2 it equals LayerNorm.
+
+    Args:
+        normalized_shape: the last dimensions of the input, which form a group.
+        eps: added to the squared spread.
+        elementwise_affine: learn γ and β, one per element of ``normalized_shape``.
+        bias: with ``elementwise_affine``, learn β too.
+        device, dtype: of the parameters.
+        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. One φ is learned for all, α per element.
+
+    Shape:
+        - Input and output: ``(*, *normalized_shape)``.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> layer = geonorm.AugLayerNorm(8)
+        >>> layer(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Unpack[AugOptions],
+    ) -> None:
+        super().__init__()
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        self._set_options(options, (), shape, factory)
+        no_running_statistics(self)
+        self._affine_parameters(shape, elementwise_affine, elementwise_affine and bias, factory)
+        self.reset_parameters()
+
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+        rank = len(self.normalized_shape)
+        if tuple(input.shape[-rank:]) != self.normalized_shape:
+            raise RuntimeError(
+                f"Given normalized_shape={list(self.normalized_shape)}, expected input with shape "
+                f"[*, {', '.join(map(str, self.normalized_shape))}], but got input of size {list(input.shape)}; "
+                "the normalized dimensions are the last ones"
+            )
+        if not input.numel() or (math.prod(self.normalized_shape) == 1 and self.single_element == "identity"):
+            return pass_through(input, self.weight, self.bias)
+        return aug_norm(
+            input,
+            tuple(range(-rank, 0)),
+            self.phi,
+            alpha=self._alpha(),
+            weight=self.weight,
+            bias=self.bias,
+            element_weight=element_weight(mask, weight),
+            **self._function_options(),
+        ).output
+
+    def extra_repr(self) -> str:
+        """Torch's arguments, then ours."""
+        affine = f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        return f"{self.normalized_shape}, eps={self.eps}, {affine}, {self._describe()}"
