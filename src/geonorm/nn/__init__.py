@@ -1,4 +1,6 @@
-"""Layers: parameters, buffers and one functional call each."""
+"""Layers: parameters, buffers and one functional call each; and the names by which they are known."""
+
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from ._base import AugOptions
 from .batchnorm import AugBatchNorm1d, AugBatchNorm2d, AugBatchNorm3d
@@ -6,6 +8,18 @@ from .graphnorm import AugGraphNorm
 from .groupnorm import AugGroupNorm
 from .instancenorm import AugInstanceNorm1d, AugInstanceNorm2d, AugInstanceNorm3d
 from .layernorm import AugLayerNorm
+from .popnorm import (
+    PopGroupNorm,
+    PopInstanceNorm1d,
+    PopInstanceNorm2d,
+    PopInstanceNorm3d,
+    PopNorm1d,
+    PopNorm2d,
+    PopNorm3d,
+    PopOptions,
+)
+from .specs import create_norm, norms, parse_spec
+from .weightnorm import CenteredWeightNorm, WeightStandardization, centered_weight_norm, weight_standardization
 
 __all__ = [
     "AugBatchNorm1d",
@@ -18,4 +32,21 @@ __all__ = [
     "AugInstanceNorm3d",
     "AugLayerNorm",
     "AugOptions",
+    "CenteredWeightNorm",
+    "PopGroupNorm",
+    "PopInstanceNorm1d",
+    "PopInstanceNorm2d",
+    "PopInstanceNorm3d",
+    "PopNorm1d",
+    "PopNorm2d",
+    "PopNorm3d",
+    "PopOptions",
+    "WeightStandardization",
+    "centered_weight_norm",
+    "create_norm",
+    "norms",
+    "parse_spec",
+    "spectral_norm",
+    "weight_norm",
+    "weight_standardization",
 ]

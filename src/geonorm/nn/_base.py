@@ -186,6 +186,21 @@ class NormLayer(nn.Module):
         return ", ".join(parts)
 
 
+def check_batch_input(layer: Any, input: Tensor, ranks: tuple[int, ...]) -> None:
+    """Torch's errors for an input of the wrong rank or channel count, with the cure."""
+    if input.dim() not in ranks:
+        wanted = " or ".join(f"{rank}D" for rank in ranks)
+        raise ValueError(
+            f"expected {wanted} input (got {input.dim()}D input); "
+            "the 1d layers take (N, C, L), 2d (N, C, H, W), 3d (N, C, D, H, W)"
+        )
+    if input.shape[1] != layer.num_features:
+        raise RuntimeError(
+            f"expected {layer.num_features} channels in dimension 1 (got input of shape {tuple(input.shape)}); "
+            f"construct {type(layer).__name__}({input.shape[1]}) or move the channels to dimension 1"
+        )
+
+
 def no_running_statistics(layer: NormLayer) -> None:
     """For layers that measure every input anew."""
     if layer.single_element == "running":

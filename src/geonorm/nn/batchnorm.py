@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ..functional import affine_norm, aug_norm
-from ._base import AugOptions, along_channels, element_weight, pass_through
+from ._base import AugOptions, along_channels, check_batch_input, element_weight, pass_through
 from ._running import RunningNormLayer
 
 
@@ -39,7 +39,7 @@ class _AugBatchNorm(RunningNormLayer):
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
-        self._check(input)
+        check_batch_input(self, input, self._ranks)
         gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
         if not input.numel():
             return pass_through(input, gamma, beta)
@@ -75,18 +75,6 @@ class _AugBatchNorm(RunningNormLayer):
                 )
             return self.single_element != "running"
         return True
-
-    def _check(self, input: Tensor) -> None:
-        if input.dim() not in self._ranks:
-            wanted = " or ".join(f"{rank}D" for rank in self._ranks)
-            raise ValueError(f"expected {wanted} input (got {input.dim()}D input); {self._cure}")
-        if input.shape[1] != self.num_features:
-            raise RuntimeError(
-                f"expected {self.num_features} channels in dimension 1 (got input of shape {tuple(input.shape)}); "
-                f"construct {type(self).__name__}({input.shape[1]}) or move the channels to dimension 1"
-            )
-
-    _cure = "AugBatchNorm1d takes (N, C) and (N, C, L), 2d (N, C, H, W), 3d (N, C, D, H, W)"
 
     def extra_repr(self) -> str:
         """Torch's arguments, then ours."""

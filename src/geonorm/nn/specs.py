@@ -1,0 +1,256 @@
+"""Normalizations by name: one list for code, command line and documentation.
+
+A spec is a name with optional arguments: ``bn``, ``augbn(phi=1.5)``, ``pop(spread=l1, center=false)``. Arguments are
+those of the layer, with its own names.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from torch import nn
+
+from . import batchnorm, graphnorm, groupnorm, instancenorm, layernorm, popnorm
+
+Builder: TypeAlias = Callable[..., nn.Module]
+
+
+class Norm(NamedTuple):
+    """One named normalization.
+
+    Attributes:
+        name: how a spec calls it.
+        line: what it is, in one line.
+        build: from (channels, dim, arguments) to a layer; ``None`` for those that act on weights.
+        implied: arguments that the name stands for; a spec may change them.
+    """
+
+    name: str
+    line: str
+    build: Builder | None
+    implied: dict[str, Any]
+
+
+class Spec(NamedTuple):
+    """A parsed spec: which normalization, and with which arguments."""
+
+    norm: Norm
+    arguments: dict[str, Any]
+
+    def __str__(self) -> str:
+        inside = ", ".join(f"{key}={value}" for key, value in self.arguments.items())
+        return f"{self.norm.name}({inside})" if inside else self.norm.name
+
+
+def _by_dim(module: Any, stem: str) -> Builder:
+    def build(channels: int, dim: int, **arguments: Any) -> nn.Module:
+        layer: nn.Module = getattr(module, f"{stem}{dim}d")(channels, **arguments)
+        return layer
+
+    return build
+
+
+def _torch_twin(stem: str) -> Builder:
+    return _by_dim(nn, stem)
+
+
+def _group(layer: Callable[..., nn.Module]) -> Builder:
+    def build(channels: int, dim: int, groups: int | None = None, **arguments: Any) -> nn.Module:
+        if groups is None:  # as many channels as there are in a group of the usual 32, on narrow layers too
+            groups = math.gcd(channels, 32)
+        if groups < 1 or channels % groups:
+            raise ValueError(f"expected groups to divide the {channels} channels (got groups={groups})")
+        return layer(groups, channels, **arguments)
+
+    return build
+
+
+def _of_channels(layer: Callable[..., nn.Module]) -> Builder:
+    return lambda channels, dim, **arguments: layer(channels, **arguments)
+
+
+def _identity(channels: int, dim: int) -> nn.Module:
+    return nn.Identity()
+
+
+def _graph_twin(channels: int, dim: int, **arguments: Any) -> nn.Module:
+    return graphnorm.AugGraphNorm(channels, phi=2.0, **arguments)
+
+
+_AUG_BATCH = _by_dim(batchnorm, "AugBatchNorm")
+_POP = _by_dim(popnorm, "PopNorm")
+
+NORMS: dict[str, Norm] = {
+    norm.name: norm
+    for norm in [
+        Norm("none", "no normalization", _identity, {}),
+        Norm("bn", "BatchNorm: mean and rms over the batch, per channel (torch)", _torch_twin("BatchNorm"), {}),
+        Norm("ln", "LayerNorm: mean and rms over the features of each sample (torch)", _of_channels(nn.LayerNorm), {}),
+        Norm("gn", "GroupNorm: mean and rms over groups of channels (torch)", _group(nn.GroupNorm), {}),
+        Norm(
+            "in", "InstanceNorm: mean and rms over each channel of each sample (torch)", _torch_twin("InstanceNorm"), {}
+        ),
+        Norm("graphnorm", "GraphNorm: mean, a learned share of it, and rms over each graph", _graph_twin, {}),
+        Norm("aug", "AugNorm over the groups of the layer it replaces; BatchNorm's by default", _AUG_BATCH, {}),
+        Norm("augbn", "AugNorm over the batch: the L^φ center in the place of the mean", _AUG_BATCH, {}),
+        Norm("augln", "AugNorm over the features of each sample", _of_channels(layernorm.AugLayerNorm), {}),
+        Norm("auggroup", "AugNorm over groups of channels", _group(groupnorm.AugGroupNorm), {}),
+        Norm("augin", "AugNorm over each channel of each sample", _by_dim(instancenorm, "AugInstanceNorm"), {}),
+        Norm(
+            "auggraph",
+            "AugNorm over each graph, with a learned share of the center",
+            _of_channels(graphnorm.AugGraphNorm),
+            {},
+        ),
+        Norm("diffphi", "AugNorm over the batch with φ learned per channel", _AUG_BATCH, {"learn_phi": True}),
+        Norm("median", "median in the place of the mean: AugNorm at φ=1", _AUG_BATCH, {"phi": 1.0}),
+        Norm("midrange", "midrange in the place of the mean: AugNorm at φ=∞", _AUG_BATCH, {"phi": math.inf}),
+        Norm("l1bn", "mean, and mean deviation in the place of rms", _AUG_BATCH, {"phi": 2.0, "spread": "mean_abs"}),
+        Norm(
+            "rangebn",
+            "midrange, and largest deviation in the place of rms",
+            _AUG_BATCH,
+            {"phi": math.inf, "spread": "max_abs"},
+        ),
+        Norm("robustbn", "robust center and robust spread over the batch", _AUG_BATCH, {"spread": "robust"}),
+        Norm("pop", "POP-Norm over the batch: before the operation, shift inside, divisor κ", _POP, {}),
+        Norm("popin", "POP-Norm over each channel of each sample", _by_dim(popnorm, "PopInstanceNorm"), {}),
+        Norm("popgroup", "POP-Norm over groups of channels", _group(popnorm.PopGroupNorm), {}),
+        Norm("wn", "weight normalization: length and direction of each row apart (torch)", None, {}),
+        Norm("ws", "weight standardization: rows of mean 0 and variance 1", None, {}),
+        Norm("cwn", "centered weight normalization: rows of mean 0 and length 1", None, {}),
+        Norm("sn", "spectral normalization: largest singular value 1 (torch)", None, {}),
+    ]
+}
+
+_VALUES = {
+    "l1": "mean_abs",
+    "l2": "rms",
+    "linf": "max_abs",
+    "true": True,
+    "false": False,
+    "none": None,
+    "inf": math.inf,
+}
+
+
+def norms() -> dict[str, str]:
+    """All known normalizations: name to one line of what it is.
+
+    Shape:
+        - none
+
+    Examples:
+        >>> import geonorm
+        >>> geonorm.norms()["augbn"]
+        'AugNorm over the batch: the L^φ center in the place of the mean'
+    """
+    return {norm.name: norm.line for norm in NORMS.values()}
+
+
+def parse_spec(spec: str | Spec) -> Spec:
+    """A spec such as ``augbn(phi=1.5, spread=robust)``, parsed and checked.
+
+        name            or            name(argument=value, ...)
+
+    Values are numbers, ``true``, ``false``, ``none``, ``inf``, names, or (a, b); ``l1``, ``l2`` and ``linf`` stand for
+    the spreads ``mean_abs``, ``rms`` and ``max_abs``.
+
+    Args:
+        spec: the text, or a spec already parsed.
+
+    Shape:
+        - none
+
+    Examples:
+        >>> from geonorm.nn import parse_spec
+        >>> str(parse_spec("pop(spread=l1, center=false)"))
+        'pop(spread=mean_abs, center=False)'
+    """
+    if isinstance(spec, Spec):
+        return spec
+    match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", spec, re.DOTALL) if isinstance(spec, str) else None
+    if match is None:
+        raise ValueError(f"expected a spec such as 'bn' or 'augbn(phi=1.5)' (got {spec!r})")
+    name, inside = match[1], match[2]
+    if name not in NORMS:
+        close = difflib.get_close_matches(name, NORMS, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"unknown normalization {name!r} in {spec!r}; {hint}known are {', '.join(NORMS)}")
+    arguments = dict(NORMS[name].implied)
+    for part in _split(inside or ""):
+        key, equals, text = part.partition("=")
+        if not equals or not key.strip().isidentifier() or not text.strip():
+            raise ValueError(f"expected argument=value in {spec!r} (got {part.strip()!r})")
+        arguments[key.strip()] = _value(text.strip())
+    return Spec(NORMS[name], arguments)
+
+
+def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> Any:
+    """A layer from its spec, or a constructor of layers to hand to a model.
+
+        create_norm("augbn(phi=1.5)", 64)              the layer AugBatchNorm2d(64, phi=1.5)
+        create_norm("augbn(phi=1.5)")                  a callable of the channel count, for ``norm_layer=``
+
+    Args:
+        spec: name and arguments of the normalization; ``geonorm.norms()`` lists them.
+        channels: number of channels; without it a callable that takes it.
+        dim: spatial dimensions of the input, 1 (also for plain features), 2 or 3.
+
+    Shape:
+        - none
+
+    Examples:
+        >>> import geonorm
+        >>> type(geonorm.create_norm("diffphi", 8)).__name__
+        'AugBatchNorm2d'
+        >>> norm_layer = geonorm.create_norm("auggroup(groups=4)")
+        >>> norm_layer(16).num_groups
+        4
+    """
+    parsed = parse_spec(spec)
+    build = parsed.norm.build
+    if build is None:
+        raise ValueError(
+            f"{parsed.norm.name!r} ({parsed.norm.line}) acts on the weights of an operation and is no layer of its own; "
+            f"put it into a model with geonorm.convert(model, {str(parsed)!r})"
+        )
+    if dim not in (1, 2, 3):
+        raise ValueError(f"expected dim to be 1, 2 or 3 (got {dim})")
+
+    def make(channels: int) -> nn.Module:
+        try:
+            return build(channels, dim, **parsed.arguments)
+        except TypeError as error:
+            raise ValueError(f"in {str(parsed)!r}: {error}") from error
+
+    if channels is None:
+        make(32)  # mistakes in the arguments show here, not deep in a model
+        return make
+    return make(channels)
+
+
+def _split(inside: str) -> list[str]:
+    """Arguments at the top level: commas inside brackets do not part them."""
+    parts, depth, start = [], 0, 0
+    for i, character in enumerate(inside):
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append(inside[start:i])
+            start = i + 1
+    parts.append(inside[start:])
+    return [part for part in parts if part.strip()]
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _VALUES:
+        return _VALUES[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text.strip("'\"")
