@@ -67,6 +67,31 @@ def test_dynamic_shapes() -> None:
         torch.testing.assert_close(compiled(x), center(x, 1.5, (0, 2)))
 
 
+def test_spread_with_dynamic_shapes() -> None:
+    torch._dynamo.reset()
+    for kind in ("robust", "rms", "max_abs"):
+        f = lambda x, k=kind: spread(x, k, (0, 2))  # noqa: E731
+        compiled = torch.compile(f, fullgraph=True, backend="aot_eager", dynamic=True)
+        torch.testing.assert_close(compiled(X), f(X))
+
+
+@pytest.mark.parametrize("phi", [1.0, 1.5, 2.0])
+def test_transforms_inside_a_compiled_graph(phi: float) -> None:
+    """Dynamo overlooks that the direct input of torch.func.grad needs a gradient."""
+    for sweeps in (None, 3):
+        torch._dynamo.reset()
+        f = torch.func.grad(lambda x, s=sweeps: center(x, phi, sweeps=s))
+        torch.testing.assert_close(torch.compile(f, fullgraph=True, backend="aot_eager")(X), f(X))
+
+
+def test_bad_values_show_where_they_cannot_raise() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, p: center(x, p, (0, 2), sweeps=3), fullgraph=True, backend="aot_eager")
+    assert compiled(X, PHI - 1).isnan().tolist() == [True, False, False]
+    mapped = torch.func.vmap(lambda x, w: spread(x, weight=w))(X, torch.full_like(X, -1.0))
+    assert bool(mapped.isnan().all())
+
+
 def test_gradient_in_phi() -> None:
     torch._dynamo.reset()
     grads = []

@@ -260,3 +260,102 @@ ERRORS = [
 def test_errors_name_the_argument_and_the_cure(call, error, text) -> None:
     with pytest.raises(error, match=re.escape(text)):
         call()
+
+
+class TestHardCases:
+    """Inputs that a reviewer broke an earlier version with."""
+
+    @pytest.mark.parametrize("phi", [1.01, 1.05, 1.1, 1.5, 2.0, 3.0])
+    @pytest.mark.parametrize("zeros", [0.9, 0.98, 0.999])
+    @pytest.mark.parametrize("members", [100, 1024, 20_000])
+    def test_sparse_data(self, phi: float, zeros: float, members: int) -> None:
+        """A sweep that lands on the minimum itself, where one side has no values."""
+        generator = torch.Generator().manual_seed(0)
+        x = torch.rand(20, members, generator=generator) + 0.5
+        x[torch.rand(20, members, generator=generator) < zeros] = 0
+        info = center_with_info(x, phi, 1)
+        assert bool((info.bound <= 1e-4 * x.std(1).clamp_min(1e-10)).all())
+        truth = center_with_info(x.double(), phi, 1)
+        assert bool(((info.center - truth.center).abs() <= info.bound + truth.bound).all())
+
+    def test_the_minimum_is_the_center(self) -> None:
+        x = torch.tensor([-1.0, -1.0, 1.0], dtype=torch.float64)
+        assert center(x, 1.01).item() == pytest.approx(-1, abs=1e-12)
+
+    def test_expanded_median(self) -> None:
+        assert center(torch.tensor([1.0, 2.0, 3.0]).expand(4, 3), 1.0, 0).tolist() == [1, 2, 3]
+
+    @pytest.mark.parametrize("phi", [1.0, 1.5, 2.0, 3.0, math.inf])
+    @pytest.mark.parametrize(
+        ("scale", "weight"), [(1e9, 1e30), (1.0, 2e38), (1e-15, 1e-30), (1e30, 1e-30), (1.0, 1e-44)]
+    )
+    def test_extreme_weights(self, phi: float, scale: float, weight: float) -> None:
+        x = (torch.tensor([1.0, 2.0, 4.0]) * scale).requires_grad_()
+        w = torch.full((3,), weight, requires_grad=True)
+        power = torch.tensor(phi, requires_grad=True)
+        info = center_with_info(x, power, weight=w)
+        plain = center_with_info(x, phi)
+        assert abs(info.center - plain.center) <= info.bound + plain.bound
+        info.center.backward()
+        assert bool(x.grad.isfinite().all())
+        assert x.grad.sum().item() == pytest.approx(1, abs=1e-5)
+        assert bool(power.grad.isfinite())
+
+    def test_weights_in_more_digits_than_x(self) -> None:
+        x = torch.tensor([1.0, 2.0, 3.0])
+        assert center(x, 1.0, weight=torch.tensor([2**24 + 1, 2**24, 1])).item() == 1.5
+        tiny = torch.tensor([1e-60, 2e-60, 1e-60], dtype=torch.float64)
+        assert center(x, 2.0, weight=tiny).item() == pytest.approx(2)
+
+    def test_weighted_median_at_nearly_half(self) -> None:
+        x = torch.tensor([0.0, 1.0, 0.9], dtype=torch.float64)
+        assert center(x, 1.0, weight=torch.tensor([1e13, 1e13, 1.0], dtype=torch.float64)).item() == 0.9
+
+    def test_median_beside_huge_values(self) -> None:
+        assert center(torch.tensor([1e30, 1e-30, -1e30]), 1.0).item() == pytest.approx(1e-30)
+        x = torch.tensor([3e38, 0.0123456, 0.02, 0.01, -3e38], requires_grad=True)
+        center(x, 1.0).backward()
+        assert x.grad.tolist() == [0, 1, 0, 0, 0]
+
+    @pytest.mark.parametrize("phi", [1.0, 1.2, 1.5, 2.0, 3.0, 50.0, math.inf])
+    def test_range_beyond_the_largest_float(self, phi: float) -> None:
+        x = torch.tensor([3e38, -3e38, -3e38, 1e38], requires_grad=True)
+        mu = center(x, phi)
+        mu.backward()
+        scaled = (x.detach().double() * 1e-38).requires_grad_()
+        expected = center(scaled, phi)
+        expected.backward()
+        assert mu.item() * 1e-38 == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+        torch.testing.assert_close(x.grad.double(), scaled.grad, rtol=1e-4, atol=1e-5)
+
+    def test_second_order_ignores_weight_0(self) -> None:
+        x = torch.tensor([0.0, 1.0, 3.0, 7.0], dtype=torch.float64)
+        w = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
+        blocks = torch.autograd.functional.hessian(lambda a, b: center(a, 1.5, weight=b), (x, w))
+        assert blocks[0][1][:, 3].abs().max() == 0
+        torch.testing.assert_close(blocks[0][1], blocks[1][0].T)
+
+    def test_phi_next_to_1(self) -> None:
+        phi = torch.tensor(1 + 1e-12, dtype=torch.float64, requires_grad=True)
+        w = torch.ones(5, requires_grad=True)
+        center(torch.tensor([-1.3, -0.2, 0.4, 0.9, 3.1]), phi, weight=w).backward()
+        assert bool(phi.grad.isfinite())
+        assert bool(w.grad.isfinite().all())
+
+    def test_shared_phi_and_an_unused_nan_group(self) -> None:
+        x = torch.randn(3, 9)
+        x[0, 0] = math.nan
+        phi = torch.tensor(1.5, requires_grad=True)
+        center(x, phi, 1)[1:].sum().backward()
+        assert bool(phi.grad.isfinite())
+
+    def test_small_shapes(self) -> None:
+        assert center(torch.tensor(3.0), 1.5, 0).item() == 3
+        assert center(torch.randn(3, 4), torch.tensor([1.5])).shape == ()
+        assert center(torch.randn(2, 3, device="meta"), 1.5, 1).shape == (2,)
+
+
+@pytest.mark.parametrize("dim", [1.0, "a", True, (1.0,), torch.tensor(1)])
+def test_dim_of_a_wrong_type(dim: object) -> None:
+    with pytest.raises(TypeError, match="expected dim to be an int"):
+        center(torch.randn(3, 4), 1.5, dim)

@@ -102,6 +102,23 @@ def test_phi_per_feature_and_per_segment() -> None:
     torch.testing.assert_close(out[4], center(x[BATCH == 4], per_segment[4].item(), 0))
 
 
+def test_large_segments_keep_their_digits() -> None:
+    x = torch.rand(2_000_000, generator=torch.Generator().manual_seed(4))
+    batch = torch.zeros(len(x), dtype=torch.int64)
+    torch.testing.assert_close(segment_spread(x, "rms", batch)[0], spread(x, "rms"), rtol=1e-6, atol=0)
+    torch.testing.assert_close(segment_center(x, 1.5, batch)[0], center(x, 1.5), rtol=1e-6, atol=0)
+
+
+def test_weights_of_one_segment_do_not_touch_another() -> None:
+    x, batch = torch.tensor([1.0, 2, 3, 10, 20, 30]), torch.tensor([0, 0, 0, 1, 1, 1])
+    weight = torch.tensor([1e17, 1e17, 1e17, 1.0, 1.0, 1.0])
+    assert segment_center(x, 1.0, batch, weight=weight).tolist() == [2, 20]
+
+
+def test_median_of_nothing() -> None:
+    assert segment_center(torch.zeros(0, 5), 1.0, torch.zeros(0, dtype=torch.int64), 2).abs().max() == 0
+
+
 def test_batch_size_is_found() -> None:
     assert segment_center(values(2), 1.5, BATCH).shape == (7, 2)
 
@@ -123,6 +140,8 @@ ERRORS = [
         "(segments, features) = (7, 2) (got shape (3,))",
     ),
     (lambda: segment_center(torch.tensor(1.0), 1.5, torch.tensor([0])), ValueError, "one entry per row"),
+    (lambda: segment_center(values(2), 1.5, BATCH, 2.0), TypeError, "batch_size to be an int"),
+    (lambda: segment_spread(values(2), "rms", BATCH, 3, about=torch.ones(2)), ValueError, "expected batch entries"),
     (lambda: segment_spread(values(2), "rms", BATCH, 3), ValueError, "expected batch entries in [0, 3)"),
     (lambda: segment_spread(values(2), "rms", BATCH - 1), ValueError, "got values from -1 to 5"),
 ]

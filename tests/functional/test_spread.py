@@ -96,6 +96,7 @@ def test_shapes() -> None:
     assert spread(x, dim=(0, 2), keepdim=True).shape == (1, 3, 1)
     assert spread(x, "robust", (0, 2)).shape == (3,)
     assert spread(torch.tensor(-2.0)).item() == 2
+    assert spread(torch.tensor(-2.0), keepdim=True).shape == ()
     assert spread(torch.randn(0, 4), dim=1).shape == (0,)
 
 
@@ -118,6 +119,12 @@ class TestRobust:
     )
     def test_factor(self, phi: float, factor: float) -> None:
         assert robust_factor(phi) == pytest.approx(factor, abs=6e-6)
+
+    def test_usual_factors_are_the_computed_ones(self) -> None:
+        from geonorm.functional._gaussian import _USUAL, compute_robust_factor
+
+        for phi, factor in _USUAL.items():
+            assert compute_robust_factor(phi) == pytest.approx(factor, rel=1e-14)
 
     def test_factor_closed_forms(self) -> None:
         assert robust_factor(2.0) == pytest.approx(math.sqrt(math.pi / 2), abs=1e-12)
@@ -179,6 +186,8 @@ ERRORS = [
     (lambda: spread(torch.randn(3, 4), dim=1, about=torch.randn(4)), ValueError, "expected about to broadcast"),
     (lambda: spread(torch.randn(3), weight=-torch.ones(3)), ValueError, "finite weight >= 0"),
     (lambda: spread(torch.randn(3), weight=torch.zeros(3)), ValueError, "weights are all zero"),
+    (lambda: spread(torch.randn(4, 5), dim=1, about=[1.0] * 5), TypeError, "expected about to be a number or a tensor"),
+    (lambda: spread(torch.randn(3), "robust", floor=-1.0), ValueError, "expected floor >= 0"),
     (lambda: segment_spread(torch.randn(3), "rms", torch.tensor([0, 1])), ValueError, "one entry per row"),
 ]
 

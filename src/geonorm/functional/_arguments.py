@@ -25,7 +25,11 @@ def reduced_dims(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
     if dim is None:
         dims = tuple(range(x.dim()))
     else:
-        given = (dim,) if isinstance(dim, int) else tuple(dim)
+        given = tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
+        if any(isinstance(d, bool) or not isinstance(d, int) for d in given):
+            raise TypeError(f"expected dim to be an int, a tuple of ints or None (got {dim!r})")
+        if not x.dim() and given in ((0,), (-1,)):  # as torch: a number has one dimension when one is named
+            return ()
         if not given:
             raise ValueError("expected dim to name at least one dimension (got ()); pass dim=None to reduce all")
         for d in given:
@@ -46,6 +50,8 @@ def reduced_dims(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
 
 def per_group(value: Tensor, shape: Sequence[int], dims: tuple[int, ...], name: str) -> Tensor:
     """A statistic with the reduced axes kept, from one that broadcasts over the kept axes (or has all axes already)."""
+    if value.numel() == 1:
+        return value.reshape([1] * len(shape))
     kept = [n for d, n in enumerate(shape) if d not in dims]
     full = [1 if d in dims else n for d, n in enumerate(shape)]
     if value.dim() == len(shape) and _broadcasts(value.shape, full):
@@ -106,7 +112,11 @@ def weights(weight: Tensor | None, x: Tensor) -> Tensor | None:
             f"expected weight to broadcast to x of shape {tuple(x.shape)} (got shape {tuple(weight.shape)}); "
             "add dimensions of size 1 where it is shared"
         )
-    return weight.to(x.dtype).expand_as(x)
+    if not weight.is_floating_point():  # counts may need more digits than x has
+        weight = weight.to(x.dtype if weight.dtype == torch.bool else torch.float64)
+    elif weight.dtype not in (torch.float32, torch.float64):
+        weight = weight.to(x.dtype)
+    return weight.expand_as(x)
 
 
 def segments(x: Tensor, batch: Tensor, batch_size: int | None) -> int:
@@ -121,6 +131,8 @@ def segments(x: Tensor, batch: Tensor, batch_size: int | None) -> int:
             f"expected batch to have one entry per row of x, shape ({len(x) if x.dim() else '?'},) "
             f"(got shape {tuple(batch.shape)} for x of shape {tuple(x.shape)})"
         )
+    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, (int, torch.SymInt))):
+        raise TypeError(f"expected batch_size to be an int (got {type(batch_size).__name__})")
     if batch_size is None:
         if torch.compiler.is_compiling():
             raise ValueError(
@@ -131,6 +143,25 @@ def segments(x: Tensor, batch: Tensor, batch_size: int | None) -> int:
     if batch_size < 0:
         raise ValueError(f"expected batch_size >= 0 (got {batch_size})")
     return batch_size
+
+
+def about_point(about: float | Tensor | None) -> float | Tensor:
+    """The point that deviations are measured from."""
+    if about is None:
+        return 0.0
+    if isinstance(about, Tensor):
+        if about.is_complex():
+            raise TypeError(f"expected about to be real (got {about.dtype})")
+        return about
+    if isinstance(about, bool) or not isinstance(about, (int, float)):
+        raise TypeError(f"expected about to be a number or a tensor (got {type(about).__name__}); use torch.as_tensor")
+    return about
+
+
+def check_floor(floor: float) -> None:
+    """The floor of the robust spread is a share."""
+    if not 0 <= floor < math.inf:
+        raise ValueError(f"expected floor >= 0, a share of the mean deviation (got {floor}); 0 turns it off")
 
 
 def spread_power(kind: str | float) -> float | None:

@@ -24,9 +24,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..ops import Grouping
-
-_TINY = 1e-30
+from ..ops import Grouping, can_look, power_of_two, unit_weight
+from ..ops.solver import TINY
 
 
 class Gradients(NamedTuple):
@@ -70,19 +69,28 @@ def center_vjp(
         edge = (phi == 1) | phi.isinf()
         phi = torch.where(edge, 2.0, phi)
 
-    r = x - groups.expand(mu)
+    present = unit_of_weight = None
     size = x.detach().abs()
     if weight is not None:  # selected, not multiplied: ignored entries may be NaN
         present = weight > 0
-        r, size = torch.where(present, r, 0.0), torch.where(present, size, 0.0)
+        size = torch.where(present, size, 0.0)
+        weight, unit_of_weight = unit_weight(weight, groups, x.dtype)
+    tallest = groups.max(size)
+    down = _room(tallest, x)
+    if down is not None:
+        x, mu, tallest = x * groups.expand(down), mu * down, tallest * down
+        floor = None if floor is None else floor * down
+    r = x - groups.expand(mu)
+    r = r if present is None else torch.where(present, r, 0.0)
     a = r.abs()
     largest = groups.max(a.detach())
     unit = torch.where(largest > 0, largest, 1.0)  # |r| in units of the largest: no power overflows
     a = a / groups.expand(unit)
-    least = 4 * torch.finfo(x.dtype).eps * groups.max(size)
+    least = 4 * torch.finfo(x.dtype).eps * tallest
     least = (least if floor is None else torch.maximum(least, floor)) / unit
-    w = _slope(a, phi, groups.expand(least.clamp_min(_TINY)), groups, mu)
-    w = w if weight is None else w * weight
+    w = _slope(a, phi, groups.expand(least.clamp_min(TINY)), groups, mu)
+    if weight is not None and present is not None:
+        w = torch.where(present, w, 0.0) * weight
     total = groups.sum(w)
     total = torch.where(total == 0, 1.0, total)  # an empty segment, or equal values and φ > 2
     share = w / groups.expand(total)
@@ -93,37 +101,50 @@ def center_vjp(
     if not (need_phi or need_weight):
         return Gradients(values)
 
-    q = _of_dtype(phi, x) - 1
-    distance = a.clamp_min(_TINY)
+    q = _of_dtype(phi - 1, x)  # subtracted first: φ next to 1 would round to it
+    distance = a.clamp_min(TINY)
     signed = distance.pow(q if isinstance(q, float) else groups.expand(q.expand_as(mu))) * r.sign()
-    gain = grad * unit / (total * q)
+    gain = grad * (unit / total) / q
+    gain = gain if down is None else gain / down
     if edge is not None:
         gain = torch.where(edge, 0.0, gain)
     grad_phi = None
     if need_phi and isinstance(phi, Tensor):
         moment = signed * distance.log()
         moment = groups.sum(moment if weight is None else moment * weight)
-        grad_phi = (gain * moment).sum_to_size(phi.shape).to(phi.dtype)
-    return Gradients(values, grad_phi, groups.expand(gain) * signed if need_weight else None)
+        flow = gain * moment
+        flow = torch.where(mu.isfinite() | (grad != 0), flow, 0.0)  # a NaN group that nobody asked about is silent
+        grad_phi = flow.sum_to_size(phi.shape).to(phi.dtype)
+    grad_weight = None
+    if need_weight and unit_of_weight is not None:
+        grad_weight = groups.expand((gain * unit_of_weight).to(x.dtype)) * signed
+    return Gradients(values, grad_phi, grad_weight)
+
+
+def _room(tallest: Tensor, x: Tensor) -> Tensor | None:
+    """A factor per group that keeps x − μ from overflowing, where the values are that large; mostly there is none."""
+    limit = 0.25 * torch.finfo(x.dtype).max
+    if can_look(tallest) and not bool((tallest > limit).any()):
+        return None
+    return torch.where(tallest > limit, power_of_two(tallest), 1.0).to(x.dtype)
 
 
 def _slope(a: Tensor, phi: float | Tensor, least: Tensor, groups: Grouping, mu: Tensor) -> Tensor:
-    """|r|^(φ−2) with the conventions at r = 0. A group of equal values has a = 0 throughout, and equal slopes."""
+    """|r|^(φ−2), with the conventions at r = 0."""
     if isinstance(phi, Tensor):
         order = groups.expand(_of_dtype(phi, a).expand_as(mu))  # type: ignore[union-attr]
-        base = torch.where(order < 2, torch.maximum(a, least), a.clamp_min(_TINY))
-        return torch.where((order > 2) & _is_isolated_zero(a, groups), 0.0, base.pow(order - 2))
+        base = torch.where(order < 2, torch.maximum(a, least), a.clamp_min(TINY))
+        return torch.where((a == 0) & (order > 2), _slope_at_center(a, groups), base.pow(order - 2))
     if phi == 2:
         return torch.ones_like(a)
     if phi < 2:
         return torch.maximum(a, least).pow(phi - 2)
-    return torch.where(_is_isolated_zero(a, groups), 0.0, a.clamp_min(_TINY).pow(phi - 2))
+    return torch.where(a == 0, _slope_at_center(a, groups), a.clamp_min(TINY).pow(phi - 2))
 
 
-def _is_isolated_zero(a: Tensor, groups: Grouping) -> Tensor:
-    """Values at the center of a group whose values differ."""
-    a = a.detach()
-    return (a == 0) & groups.expand(groups.max(a) > 0)
+def _slope_at_center(a: Tensor, groups: Grouping) -> Tensor:
+    """For φ > 2: 0, but 1 where all values of the group are equal and share the gradient."""
+    return groups.expand((groups.max(a.detach()) == 0).to(a.dtype))
 
 
 def _of_dtype(phi: float | Tensor, x: Tensor) -> float | Tensor:
@@ -149,12 +170,11 @@ def power_mean_vjp(
     power: float,
     weight: Tensor | None,
     groups: Grouping,
-    mass: Tensor,
     *,
     need_weight: bool = False,
 ) -> Gradients:
-    """Gradients of s = (Σ ω|z|^q / M)^(1/q) from the gradient of its value. ``mass`` is M."""
-    if math.isinf(power):
+    """Gradients of s = (Σ ω|z|^q / M)^(1/q) from the gradient of its value."""
+    if power == math.inf:
         ties = (z.abs() == groups.expand(s)).to(z.dtype) * z.sign().detach()
         if weight is not None:
             ties = torch.where(weight > 0, ties, 0.0)
@@ -163,14 +183,17 @@ def power_mean_vjp(
         return Gradients(groups.expand(share) * ties, None, torch.zeros_like(z) if need_weight else None)
     safe = torch.where(s == 0, 1.0, s)
     ratio = z / groups.expand(safe)
-    gain = groups.expand(grad / torch.where(mass > 0, mass, 1.0).to(z.dtype))
+    weight_in_units, unit = (None, None) if weight is None else unit_weight(weight, groups, z.dtype)
+    mass = (groups.count(z) if weight_in_units is None else groups.sum(weight_in_units)).to(z.dtype)
+    gain = groups.expand(grad / torch.where(mass > 0, mass, 1.0))
     slope = ratio.sign() if power == 1 else ratio if power == 2 else ratio.abs().pow(power - 1) * ratio.sign()
     values = gain * slope
-    if weight is not None:
-        values = values * weight
-    if not need_weight:
+    if weight_in_units is not None:
+        values = values * weight_in_units
+    if not need_weight or unit is None:
         return Gradients(values)
-    return Gradients(values, None, gain * groups.expand(s) * (ratio.abs().pow(power) - 1) / power)
+    level = groups.expand(s * unit.to(z.dtype))
+    return Gradients(values, None, gain * level * (ratio.abs().pow(power) - 1) / power)
 
 
 class _FirstOrderOnly(torch.autograd.Function):

@@ -17,7 +17,19 @@ def implicit_center(
     x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None = None
 ) -> Center:
     """The center of every group, differentiable in x, φ and weight. Statistics keep the reduced axes with size 1."""
-    return Center(*_ImplicitCenter.apply(x, phi, weight, *unpack(groups), sweeps))  # type: ignore[no-untyped-call]
+    arguments = visible(x, phi, weight)
+    return Center(*_ImplicitCenter.apply(*arguments, *unpack(groups), sweeps))  # type: ignore[no-untyped-call]
+
+
+def visible(*arguments: Any) -> tuple[Any, ...]:
+    """The arguments, tensors as views while a compiler traces.
+
+    Dynamo does not see that the direct input of a torch.func transform needs a gradient, and would trace through an
+    autograd.Function applied to it as if it had no backward. It does see it of a view.
+    """
+    if not torch.compiler.is_compiling():
+        return arguments
+    return tuple([value.view_as(value) if isinstance(value, Tensor) else value for value in arguments])
 
 
 def center_of_groups(

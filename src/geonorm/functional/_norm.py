@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..ops import Grouping
+from ..ops import Grouping, unit_weight
 from ._derivatives import center_vjp, power_mean_vjp
 from ._gaussian import robust_factor
-from ._implicit import center_of_groups, pack, unpack
+from ._implicit import center_of_groups, pack, unpack, visible
 from ._spread import MEAN_ABS_FACTOR, power_mean
 
 
@@ -74,7 +74,8 @@ def normalize(
     ``alpha``, ``shift``, ``gamma`` and ``beta`` broadcast to x; φ to the statistics; ``weight`` has x's shape. Entries
     of weight 0 come out as 0.
     """
-    y, *statistics = _Normalize.apply(x, phi, alpha, shift, gamma, beta, weight, *unpack(groups), *rule)  # type: ignore[no-untyped-call]
+    arguments = visible(x, phi, alpha, shift, gamma, beta, weight)
+    y, *statistics = _Normalize.apply(*arguments, *unpack(groups), *rule)  # type: ignore[no-untyped-call]
     return y, NormStatistics(*statistics[:5])
 
 
@@ -111,8 +112,8 @@ class _Normalize(torch.autograd.Function):
         if present is not None:
             values = torch.where(present, values, 0.0)
         mass = groups.count(values) if weight is None else groups.sum(weight.double())
-        mean = _mean(values, weight, groups, mass)
-        var = _mean((values - groups.expand(mean)).square(), weight, groups, mass)
+        mean = _mean(values, weight, groups)
+        var = _mean((values - groups.expand(mean)).square(), weight, groups)
         if rule.centered:
             found = center_of_groups(values, phi, weight, groups, rule.sweeps, rule.interior)
             center, lower, upper = found.center, found.lower, found.upper
@@ -161,15 +162,11 @@ class _Normalize(torch.autograd.Function):
         ctx.mark_non_differentiable(mean, var, mass, lower, upper, low, high)
         tensors = (value if isinstance(value, Tensor) else None for value in (phi, alpha))
         ctx.beta_shape = None if beta is None else beta.shape
-        ctx.save_for_backward(
-            x, *tensors, shift, gamma, weight, batch, center, spread, middle, mass, lower, upper, low, high
-        )
+        ctx.save_for_backward(x, *tensors, shift, gamma, weight, batch, center, spread, middle, lower, upper, low, high)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, g_center: Tensor, g_spread: Tensor, *rest: Tensor) -> tuple[Tensor | None, ...]:
-        (x, phi_tensor, alpha_tensor, shift, gamma, weight, batch, center, spread, middle, mass, *edges) = (
-            ctx.saved_tensors
-        )
+        (x, phi_tensor, alpha_tensor, shift, gamma, weight, batch, center, spread, middle, *edges) = ctx.saved_tensors
         rule, groups = ctx.rule, pack(batch, ctx.dims, ctx.number)
         phi: float | Tensor = ctx.phi if phi_tensor is None else phi_tensor
         alpha: float | Tensor = ctx.alpha if alpha_tensor is None else alpha_tensor
@@ -187,7 +184,7 @@ class _Normalize(torch.autograd.Function):
             d_spread = g_spread - spread * rho.square() * groups.sum(h * x_hat)
             source = values if rule.scale_first else z
             through_spread, d_weight = _spread_vjp(
-                d_spread, source, spread, middle, weight, groups, mass, (edges[2], edges[3]), rule, need_weight, rest[3]
+                d_spread, source, spread, middle, weight, groups, (edges[2], edges[3]), rule, need_weight, rest[3]
             )
             if rule.scale_first:
                 d_values = through_spread
@@ -232,7 +229,6 @@ def _spread_vjp(
     middle: Tensor,
     weight: Tensor | None,
     groups: Grouping,
-    mass: Tensor,
     edges: tuple[Tensor, Tensor],
     rule: Rule,
     need_weight: bool,
@@ -240,7 +236,7 @@ def _spread_vjp(
 ) -> tuple[Tensor, Tensor | None]:
     """What flows from the spread to the deviations and to the weights."""
     if rule.power is not None:
-        flow = power_mean_vjp(grad, z, spread, rule.power, weight, groups, mass, need_weight=need_weight)
+        flow = power_mean_vjp(grad, z, spread, rule.power, weight, groups, need_weight=need_weight)
         return flow.values, flow.weight
     factor = robust_factor(rule.spread_phi)
     size = z.abs()
@@ -259,7 +255,7 @@ def _spread_vjp(
         return by_center.values * z.sign(), by_center.weight
     share = rule.spread_floor * MEAN_ABS_FACTOR
     by_floor = power_mean_vjp(
-        torch.where(floored, share * grad, 0.0), z, spread / share, 1.0, weight, groups, mass, need_weight=need_weight
+        torch.where(floored, share * grad, 0.0), z, spread / share, 1.0, weight, groups, need_weight=need_weight
     )
     d_weight = None
     if by_center.weight is not None and by_floor.weight is not None:
@@ -267,16 +263,17 @@ def _spread_vjp(
     return by_center.values * z.sign() + by_floor.values, d_weight
 
 
-def _mean(values: Tensor, weight: Tensor | None, groups: Grouping, mass: Tensor) -> Tensor:
+def _mean(values: Tensor, weight: Tensor | None, groups: Grouping) -> Tensor:
     """Two passes: the digits that an offset would cost are found again."""
-    total = torch.where(mass > 0, mass, 1.0)
+    share = None if weight is None else unit_weight(weight, groups, values.dtype)[0]
+    mass = groups.count(values) if share is None else groups.sum(share).double()
+    mass = torch.where(mass > 0, mass, 1.0)
 
     def once(v: Tensor) -> Tensor:
-        return (groups.sum(v if weight is None else v * weight).double() / total).to(values.dtype)
+        return (groups.sum(v if share is None else v * share).double() / mass).to(values.dtype)
 
     rough = once(values)
-    centred = values - groups.expand(rough)
-    return rough + once(centred)
+    return rough + once(values - groups.expand(rough))
 
 
 def _sum_like(values: Tensor, parameter: Tensor) -> Tensor:

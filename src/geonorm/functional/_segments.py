@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..ops import Segments
-from ._arguments import exponent, floating, segments, weights
+from ..ops import Segments, check_values
+from ._arguments import about_point, check_floor, exponent, floating, segments, weights
 from ._center import check_sweeps
 from ._implicit import implicit_center
 from ._spread import spread_of
@@ -98,10 +98,12 @@ def segment_spread(
     shape = (number, *values.shape[1:])
     share = weights(by_row(weight, values), values)
     groups = Segments(batch, number)
-    if isinstance(about, Tensor):
-        values = values - groups.expand(of_segment(about, shape, "about").to(values.dtype).expand(shape))
-    elif about is not None:
-        values = values - about
+    check_floor(floor)
+    check_values(share, groups)
+    point = about_point(about)
+    if isinstance(point, Tensor):
+        point = groups.expand(of_segment(point, shape, "about").to(values.dtype).expand(shape))
+    values = values - point
     return spread_of(values, kind, share, groups, phi, floor).to(x.dtype)
 
 

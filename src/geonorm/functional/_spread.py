@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..ops import Axes, Grouping, check_values
-from ._arguments import exponent, floating, per_group, reduced_dims, spread_power, weights
+from ..ops import Axes, Grouping, can_look, check_values, unit_weight
+from ._arguments import about_point, check_floor, exponent, floating, per_group, reduced_dims, spread_power, weights
 from ._gaussian import robust_factor
 from ._implicit import implicit_center
 
@@ -65,14 +65,15 @@ def spread(
     values = floating(x)
     dims = reduced_dims(values, dim)
     share = weights(weight, values)
-    if about is not None:
-        values = values - (
-            per_group(about, values.shape, dims, "about").to(values.dtype) if isinstance(about, Tensor) else about
-        )
-    if not values.dim():
+    check_floor(floor)
+    point = about_point(about)
+    if isinstance(point, Tensor):
+        point = per_group(point, values.shape, dims, "about").to(values.dtype)
+    values = values - point
+    if not x.dim():
         values, dims, share = values.reshape(1), (0,), None if share is None else share.reshape(1)
     result = spread_of(values, kind, share, Axes(dims), phi, floor).to(x.dtype)
-    return result if keepdim or not x.dim() else result.reshape([n for d, n in enumerate(x.shape) if d not in dims])
+    return result if keepdim and x.dim() else result.reshape([n for d, n in enumerate(x.shape) if d not in dims])
 
 
 def spread_of(
@@ -106,15 +107,26 @@ def robust_exponent(phi: float) -> float:
 def power_mean(z: Tensor, power: float, weight: Tensor | None, groups: Grouping) -> Tensor:
     """(mean |z|^q)^(1/q), in units of the largest |z|: the powers neither overflow nor vanish."""
     size = z.abs()
-    if math.isinf(power):
-        return groups.max(size).clamp_min(0.0)  # an empty segment has none
+    if power == math.inf:
+        return _poisoned(groups.max(size).clamp_min(0.0), weight, groups)  # an empty segment has none
     largest = groups.max(size.detach())
     some = ~(largest <= 0)  # NaN counts: it must come out
     unit = torch.where(some, largest, 1.0)
     ratio = size / groups.expand(unit)
     powers = ratio if power == 1 else ratio.pow(power)
-    mass = groups.count(z) if weight is None else groups.sum(weight)
-    mean = groups.sum(powers if weight is None else powers * weight) / torch.where(mass > 0, mass, 1.0).to(z.dtype)
+    share = None if weight is None else unit_weight(weight, groups, z.dtype)[0]
+    mass = (groups.count(z) if share is None else groups.sum(share)).to(z.dtype)
+    mean = groups.sum(powers if share is None else powers * share) / torch.where(mass > 0, mass, 1.0)
     if power != 1:
         mean = torch.where(some, mean, 1.0).pow(1 / power)  # the root's slope at 0 is infinite
-    return torch.where(some, unit * mean, 0.0)
+    return _poisoned(torch.where(some, unit * mean, 0.0), weight, groups)
+
+
+def _poisoned(result: Tensor, weight: Tensor | None, groups: Grouping) -> Tensor:
+    """NaN for groups with impossible weights, where they could not be checked."""
+    if weight is None or can_look(weight):
+        return result
+    bad = ~(groups.min(weight) >= 0)
+    if isinstance(groups, Axes):
+        bad = bad | (groups.max(weight) <= 0)
+    return torch.where(bad, math.nan, result)

@@ -157,7 +157,7 @@ class _PopNorm(_PopLayer, RunningNormLayer):
     def _follow_extremes(
         self, input: Tensor, statistics: NormStatistics, dims: tuple[int, ...], share: Tensor | None
     ) -> None:
-        """The largest |z| depends on the shift: the two ends are followed apart, and the shift is added in evaluation."""
+        """The largest |z| depends on the shift: both ends are followed, and evaluation adds the shift to them."""
         if self.running_upper is None or self.running_lower is None or self.num_batches_tracked is None:
             return
         values = input.detach().to(statistics.center.dtype)

@@ -217,7 +217,7 @@ def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> 
     build = parsed.norm.build
     if build is None:
         raise ValueError(
-            f"{parsed.norm.name!r} ({parsed.norm.line}) acts on the weights of an operation and is no layer of its own; "
+            f"{parsed.norm.name!r} ({parsed.norm.line}) acts on the weights of an operation and is no layer; "
             f"put it into a model with geonorm.convert(model, {str(parsed)!r})"
         )
     if dim not in (1, 2, 3):

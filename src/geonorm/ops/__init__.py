@@ -2,8 +2,19 @@
 implementations."""
 
 from ._center import Center, center
-from .checks import check_values
-from .grouping import Axes, Grouping, Segments
+from .checks import can_look, check_values
+from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
 from .running import follow
 
-__all__ = ["Axes", "Center", "Grouping", "Segments", "center", "check_values", "follow"]
+__all__ = [
+    "Axes",
+    "Center",
+    "Grouping",
+    "Segments",
+    "can_look",
+    "center",
+    "check_values",
+    "follow",
+    "power_of_two",
+    "unit_weight",
+]

@@ -10,15 +10,15 @@ compiler sees plain tensor operations.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .checks import check_exponent, check_values
-from .grouping import Axes, Grouping, Segments
+from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
 from .median import middle_values
-from .solver import Extent, Solution, look, solve
+from .solver import Solution, look, solve
 
 
 class Center(NamedTuple):
@@ -69,7 +69,7 @@ torch.library.define(
 )
 
 
-@torch.library.impl("geonorm::center", "CompositeExplicitAutograd")
+@torch.library.impl("geonorm::center", ("cpu", "cuda", "mps", "xpu"))  # not meta: that is the fake's
 def _center(
     x: Tensor, phi: Tensor, weight: Tensor | None, batch: Tensor | None, batch_size: int, sweeps: int | None
 ) -> tuple[Tensor, ...]:
@@ -121,8 +121,8 @@ def _center_vmap(
             value = value.expand(-1, x_size if into == 0 else -1, x_size if into == 1 else -1)
         return value.movedim(0, into).flatten(into, into + 1)
 
-    x_first = x if in_dims[0] is None else x.movedim(in_dims[0], 0)[0]
-    x_size = x_first.shape[into]
+    x_shape = x.shape if in_dims[0] is None else x.movedim(in_dims[0], 0).shape[1:]
+    x_size = x_shape[into]
     merged_x, merged_phi = merge(x, in_dims[0]), merge(phi, in_dims[1])
     out = torch.ops.geonorm.center(merged_x, merged_phi, merge(weight, in_dims[2]), batch, batch_size, sweeps)
     return tuple(value.unflatten(into, (size, x_size)) for value in out), (into,) * len(out)
@@ -133,10 +133,12 @@ def _find(
 ) -> Center:
     decide = sweeps is None or not torch.compiler.is_compiling()  # may Python look at the data?
     if weight is not None:
-        weight = weight.to(x.dtype)
         present = weight > 0
         x = torch.where(present, x, groups.expand(groups.min(torch.where(present, x, math.inf))))
+        weight, _ = unit_weight(weight, groups, torch.float64)
+    exact_weight, weight = weight, None if weight is None else weight.to(x.dtype)
     rescale = _rescale(x, groups)
+    given = x
     if not decide or bool((rescale != 1).any()):
         x = x * groups.expand(rescale)
     seen = look(x, weight, groups)
@@ -153,43 +155,58 @@ def _find(
         chosen = (phi == value).expand_as(nan)
         return chosen if not decide or bool(chosen.any()) else None
 
-    def put(where: Tensor, exact: Tensor, bound: Tensor) -> Solution:
-        return Solution(
-            torch.where(where, exact, result.center),
-            torch.where(where, bound, result.bound),
-            torch.where(where, 0, result.sweeps),
-        )
-
     if isinstance(phi, Tensor) or phi not in (1, 2, math.inf):
         result = solve(x, phi, weight, groups, seen, sweeps)
     if (where := at(2)) is not None:
-        result = put(where, seen.mean, 32 * torch.finfo(x.dtype).eps * seen.deviation)
+        rounding = 32 * torch.finfo(x.dtype).eps * seen.deviation
+        result = Solution(
+            torch.where(where, seen.mean, result.center),
+            torch.where(where, rounding, result.bound),
+            torch.where(where, 0, result.sweeps),
+        )
+    unscale = 1 / rescale.double()
+    result = Solution(result.center * unscale, result.bound * unscale, result.sweeps)
     lower = upper = result.center
     if (where := at(1)) is not None:
-        low, high = (value.double() for value in middle_values(x, weight, groups))
-        result = put(where, 0.5 * low + 0.5 * high, torch.zeros_like(low))
-        lower, upper = torch.where(where, low, lower), torch.where(where, high, upper)
+        low, high = middle_values(given, exact_weight, groups)
+        result, lower, upper = _midpoint(where, low, high, result, lower, upper)
     if (where := at(math.inf)) is not None:
-        result = put(where, 0.5 * seen.lowest + 0.5 * seen.highest, torch.zeros_like(nan))
-        lower, upper = torch.where(where, seen.lowest, lower), torch.where(where, seen.highest, upper)
-    return _finish(x, result, lower, upper, seen, rescale)
+        result, lower, upper = _midpoint(where, groups.min(given), groups.max(given), result, lower, upper)
+    return _finish(x, result, lower, upper, seen.mass == 0)
+
+
+def _midpoint(
+    where: Tensor, low: Tensor, high: Tensor, result: Solution, lower: Tensor, upper: Tensor
+) -> tuple[Solution, Tensor, Tensor]:
+    """The exact center of groups whose center is the midpoint of two of their values."""
+    low, high = low.double(), high.double()
+    center = torch.where(where, 0.5 * low + 0.5 * high, result.center)
+    exact = Solution(center, torch.where(where, 0.0, result.bound), torch.where(where, 0, result.sweeps))
+    return exact, torch.where(where, low, lower), torch.where(where, high, upper)
 
 
 def _rescale(x: Tensor, groups: Grouping) -> Tensor:
     """A power of two per group that brings magnitudes no float arithmetic is safe at back to about 1; mostly 1."""
-    largest = torch.maximum(groups.max(x), -groups.min(x))
-    exponent = largest.double().log2().floor()
-    limit = {torch.float32: 60.0, torch.float64: 500.0}[x.dtype]
-    unsafe = largest.isfinite() & (exponent.abs() > limit) & (largest > 0)
-    return torch.where(unsafe, torch.exp2(-exponent.clamp(-2 * limit, 2 * limit)), 1.0).to(x.dtype)
+    largest = torch.maximum(groups.max(x), -groups.min(x)).double()
+    limit = {torch.float32: 2.0**60, torch.float64: 2.0**500}[x.dtype]
+    unsafe = (largest > limit) | (largest < 1 / limit)
+    factor = power_of_two(largest).clamp(max=torch.finfo(x.dtype).max / 2)
+    return torch.where(unsafe, factor, 1.0).to(x.dtype)
 
 
-def _finish(x: Tensor, result: Solution, lower: Tensor, upper: Tensor, seen: Extent, rescale: Tensor) -> Center:
-    """Back to the data's own scale and dtype; the bound takes in that last rounding. Empty segments get 0."""
-    unscale = 1 / rescale.double()
-    empty = seen.mass == 0
-    eps = torch.finfo(x.dtype).eps
-    center = torch.where(empty, 0.0, result.center * unscale)
-    bound = torch.where(empty, 0.0, result.bound * unscale + eps * (center.abs() + torch.finfo(x.dtype).tiny))
-    lower, upper = (torch.where(empty, 0.0, edge * unscale).to(x.dtype) for edge in (lower, upper))
-    return Center(center.to(x.dtype), bound, torch.where(empty, 0, result.sweeps), lower, upper)
+def _finish(x: Tensor, result: Solution, lower: Tensor, upper: Tensor, empty: Tensor) -> Center:
+    """In the data's own dtype; the bound takes in that last rounding. Empty segments get 0."""
+    eps, tiny = torch.finfo(x.dtype).eps, torch.finfo(x.dtype).tiny
+    center, lower, upper = (torch.where(empty, 0.0, value) for value in (result.center, lower, upper))
+    bound = torch.where(empty, 0.0, result.bound + eps * (center.abs() + tiny))
+    sweeps = torch.where(empty, 0, result.sweeps)
+    return Center(center.to(x.dtype), bound, sweeps, lower.to(x.dtype), upper.to(x.dtype))
+
+
+def _no_gradient(ctx: Any, *grads: Tensor) -> None:
+    raise RuntimeError(
+        "geonorm::center has no gradient of its own; call geonorm.functional.center, which differentiates implicitly"
+    )
+
+
+torch.library.register_autograd("geonorm::center", _no_gradient)

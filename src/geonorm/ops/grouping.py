@@ -20,13 +20,13 @@ class Axes:
         self.dims = dims
 
     def sum(self, values: Tensor) -> Tensor:
-        return values.sum(self.dims, keepdim=True) if self.dims else values.clone()
+        return values.sum(self.dims, keepdim=True)
 
     def min(self, values: Tensor) -> Tensor:
-        return values.amin(self.dims, keepdim=True) if self.dims else values.clone()
+        return values.amin(self.dims, keepdim=True)
 
     def max(self, values: Tensor) -> Tensor:
-        return values.amax(self.dims, keepdim=True) if self.dims else values.clone()
+        return values.amax(self.dims, keepdim=True)
 
     def expand(self, statistic: Tensor) -> Tensor:
         return statistic  # broadcasting does it
@@ -56,7 +56,8 @@ class Segments:
         return values.new_full((self.number, *values.shape[1:]), fill)
 
     def sum(self, values: Tensor) -> Tensor:
-        return self._start(values, 0.0).scatter_add(0, self._per_element(values), values)
+        wide = values.double() if values.is_floating_point() else values  # added one by one: float32 would lose digits
+        return self._start(wide, 0).scatter_add(0, self._per_element(values), wide).to(values.dtype)
 
     def min(self, values: Tensor) -> Tensor:
         return self._start(values, math.inf).scatter_reduce(0, self._per_element(values), values, "amin")
@@ -73,3 +74,19 @@ class Segments:
 
 
 Grouping: TypeAlias = Axes | Segments
+
+
+def power_of_two(largest: Tensor) -> Tensor:
+    """A power of two per group that brings its largest magnitude to between 1 and 2; 1 for 0, Inf and NaN."""
+    exponent = largest.double().log2().floor()
+    usable = largest.isfinite() & (largest > 0)
+    return torch.where(usable, torch.exp2(-exponent.clamp(-1020, 1020)), 1.0)
+
+
+def unit_weight(weight: Tensor, groups: Grouping, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Weights in units of about the largest of their group, in the given dtype, and the factor that made them so.
+
+    Only ratios of weights matter to a center; products with values must neither overflow nor vanish.
+    """
+    factor = power_of_two(groups.max(weight.detach()))
+    return (weight.double() * groups.expand(factor)).to(dtype), factor

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .grouping import Grouping, Segments
 
-_SLACK = 1e-12  # a cumulative weight this close to one half of the whole counts as one half
+_SLACK = 4 * torch.finfo(torch.float64).eps  # rounding of a cumulative weight, relative to the whole
 
 
 def middle_values(x: Tensor, weight: Tensor | None, groups: Grouping) -> tuple[Tensor, Tensor]:
@@ -17,6 +17,8 @@ def middle_values(x: Tensor, weight: Tensor | None, groups: Grouping) -> tuple[T
     A group that holds NaN gives NaN. Where the weight is 0, x must hold some value of its group.
     """
     if isinstance(groups, Segments):
+        if not len(x):
+            return (x.new_zeros(groups.number, x.shape[1]),) * 2
         lower, upper = _of_segments(x, weight, groups)
     elif weight is None:
         return _of_rows(x)
@@ -28,6 +30,7 @@ def middle_values(x: Tensor, weight: Tensor | None, groups: Grouping) -> tuple[T
 
 def _of_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """By selection, which is several times faster than a sort."""
+    x = x.contiguous()  # torch.median is wrong on expanded tensors
     lower = x.median(dim=1, keepdim=True).values
     if x.shape[1] % 2:
         return lower, lower.clone()
@@ -44,7 +47,8 @@ def _of_weighted_rows(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     def first_to_reach(threshold: Tensor) -> Tensor:
         return values.gather(1, (reached < threshold).sum(1, keepdim=True).clamp(max=x.shape[1] - 1))
 
-    return first_to_reach(half * (1 - _SLACK)), first_to_reach(half * (1 + _SLACK))
+    slack = _SLACK * x.shape[1] * half
+    return first_to_reach(half - slack), first_to_reach(half + slack)
 
 
 def _of_segments(x: Tensor, weight: Tensor | None, groups: Segments) -> tuple[Tensor, Tensor]:
@@ -63,4 +67,5 @@ def _of_segments(x: Tensor, weight: Tensor | None, groups: Segments) -> tuple[Te
         behind = sorted_groups.sum((reached < sorted_groups.expand(threshold)).long())
         return values.gather(0, (start + behind).clamp(max=len(x) - 1))  # empty segments are overwritten by the caller
 
-    return first_to_reach(half * (1 - _SLACK)), first_to_reach(half * (1 + _SLACK))
+    slack = _SLACK * (total[-1] + len(x))
+    return first_to_reach(half - slack), first_to_reach(half + slack)

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from .grouping import Axes, Grouping
 
-_TINY = 1e-30  # smallest |x − y| in units of the side's extreme: keeps Σω|r|^(q−1) finite in float32
+TINY = 1e-30  # smallest |x − y| in units of the side's extreme: keeps Σω|r|^(q−1) finite in float32
 _TILE = 1 << 18  # elements per tile of a sweep: the temporaries stay in the cache and memory stays flat
 _MAX_SWEEPS = 200
 _SUBSAMPLE = 256
@@ -102,8 +102,11 @@ def _sweep(
     if x.dtype != torch.float64:
         r = r - groups.expand((y - head).to(x.dtype))
     # One quotient is positive, the other negative: the larger is the distance in units of its own side's extreme.
-    a = torch.maximum(r / groups.expand(reach_up.to(x.dtype)), r / -groups.expand(reach_down.to(x.dtype)))
-    a = a.clamp_min(_TINY)
+    # A side of reach 0 has no values: only the tie at y itself, 0/tiny = 0, and not 0/0.
+    tiny = torch.finfo(x.dtype).tiny
+    up, down = (groups.expand(reach.to(x.dtype).clamp_min(tiny)) for reach in (reach_up, reach_down))
+    a = torch.maximum(r / up, r / -down)
+    a = a.clamp_min(TINY)
     p = a.pow(q if isinstance(q, float) else groups.expand(q.to(x.dtype))) * r.sign()
     if weight is not None:
         p = p * weight
@@ -189,7 +192,7 @@ def _evaluate(s: _Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor, seen: E
     growing = torch.where(lead > 0, down / mean_down, up / mean_up).nan_to_num(0.0, 0.0, 0.0)
     lightest = 1.0 if seen.lightest is None else seen.lightest.pow(1 / q)
     slope = torch.where(below_2, 2.0, lightest + growing)
-    error = ((up - down).abs() + kappa / q * (up + down)) / slope + _TINY * (reach_up + reach_down)
+    error = ((up - down).abs() + kappa / q * (up + down)) / slope + TINY * (reach_up + reach_down)
     damp = torch.exp(-lead.abs())
     step = torch.where(
         lead > 0, (1 - damp) / (1 / mean_up + damp / mean_down), (damp - 1) / (damp / mean_up + 1 / mean_down)
@@ -254,10 +257,11 @@ def solve(
     eps = torch.finfo(x.dtype).eps
     exponent = float(phi) - 1 if not isinstance(phi, Tensor) else None
     q = torch.as_tensor(phi, dtype=torch.float64, device=x.device).expand_as(seen.mean) - 1
+    q = torch.where(q >= 0, q, math.nan)  # where nothing could check φ, a wrong one must show
     lo, hi = seen.lowest, seen.highest
     span = hi - lo
     active = span.isfinite() & (span > 0) & q.isfinite() & (q > 0)
-    y = torch.where(span.isfinite(), seen.mean, math.nan)
+    y = torch.where(span.isfinite() & ~q.isnan(), seen.mean, math.nan)
     if adaptive and isinstance(groups, Axes) and x.shape[1] > 16 * _SUBSAMPLE:
         y = _start_from_sample(x, phi, weight, seen, y)
     y = y.clamp(lo, hi)
@@ -266,7 +270,7 @@ def solve(
     widths = [span] * 3
     singular = adaptive and (exponent is None or exponent < 1)
     resolution = 2 * max(eps * eps, torch.finfo(torch.float64).eps)  # of y as the sweep sees it
-    grain = max(eps * eps, 100 * _TINY) * span  # nothing smaller is looked for next to a tie
+    grain = max(eps * eps, 100 * TINY) * span  # nothing smaller is looked for next to a tie
     for k in range(1, (_MAX_SWEEPS if sweeps is None else sweeps) + 1):
         if adaptive and not bool(active.any()):
             break
