@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+TOOLS  := $(VENV)/.ready-tools
 TESTS  ?=
 
 .DEFAULT_GOAL := help
@@ -14,13 +15,13 @@ help:  ## this list
 run: $(READY)  ## show what geonorm does, on a sample with outliers
 	$(BIN)/geonorm demo
 
-test: $(READY)  ## the quick tests, under five minutes
+test: $(TOOLS)  ## the quick tests, under five minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
 
-test-full: $(READY)  ## all tests, slow ones included
+test-full: $(TOOLS)  ## all tests, slow ones included
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
 
-lint: $(READY)  ## ruff and mypy --strict
+lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -31,7 +32,7 @@ bench: $(READY)  ## speed of the center, as ratios to torch's own reductions
 docs: $(VENV)/.ready-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-setup: $(READY)  ## create .venv and install everything the other targets need
+setup: $(TOOLS)  ## create .venv and install everything the other targets need
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -40,7 +41,12 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; about a minute) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,test,lint]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots]"
+	@touch $@
+
+$(TOOLS): $(READY)
+	@echo "Installing what tests and checks need (once; about a minute) ..."
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,test,compat,lint]"
 	@touch $@
 
 $(VENV)/.ready-docs: $(READY)

@@ -1,0 +1,234 @@
+"""The one harness that every layer goes through, with every set of options."""
+
+import copy
+import io
+import pickle
+from typing import Any
+
+import pytest
+import torch
+
+from nn_layers import CASES, EVERY, EVERY_NAME, NAMES, Case, randomize
+
+every = pytest.mark.parametrize(("case", "options"), EVERY, ids=EVERY_NAME)
+each = pytest.mark.parametrize("case", CASES, ids=NAMES)
+
+
+def layer_of(case: Case, options: dict[str, Any], dtype: torch.dtype = torch.float64) -> torch.nn.Module:
+    return randomize(case.make(**options, dtype=dtype))
+
+
+@every
+def test_train_and_eval_give_finite_outputs_and_gradients(case: Case, options: dict[str, Any]) -> None:
+    layer = layer_of(case, options)
+    for training in (True, False):
+        layer.train(training)
+        x = case.input().requires_grad_()
+        y = case.call(layer, x)
+        assert y.shape == x.shape
+        assert y.dtype == x.dtype
+        assert bool(y.isfinite().all())
+        layer.zero_grad()
+        y.square().sum().backward()
+        grads = [x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)]
+        assert all(bool(g.isfinite().all()) for g in grads)
+        if training:
+            assert all(p.grad is not None for p in layer.parameters())
+
+
+@every
+def test_zero_batch(case: Case, options: dict[str, Any]) -> None:
+    layer = layer_of(case, options)
+    before = copy.deepcopy(layer.state_dict())
+    x = case.input()[:0].requires_grad_()
+    y = case.call(layer, x)
+    assert y.shape == x.shape
+    y.sum().backward()
+    for name, value in layer.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+@every
+def test_layouts(case: Case, options: dict[str, Any]) -> None:
+    layer = layer_of(case, options).train()
+    x = case.input()
+    expected = case.call(copy.deepcopy(layer), x)
+    others = [torch.stack([x, x], -1)[..., 0], x.transpose(0, -1).contiguous().transpose(0, -1)]
+    if x.dim() in (4, 5):
+        others.append(x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d))
+    for other in others:
+        torch.testing.assert_close(case.call(copy.deepcopy(layer), other), expected)
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_dtypes(case: Case, options: dict[str, Any], dtype: torch.dtype) -> None:
+    """Parameters in the same dtype, and half inputs with float32 parameters; both near the float64 answer."""
+    reference = layer_of(case, options).train()
+    x = case.input(dtype)
+    tolerance = {torch.float16: 2e-2, torch.bfloat16: 1e-1, torch.float32: 1e-4}[dtype]
+    for parameters in {dtype, torch.float32}:
+        layer = case.make(**options, dtype=parameters).train()
+        layer.load_state_dict(reference.state_dict())
+        wide = copy.deepcopy(layer).double()
+        y = case.call(layer, x)
+        assert y.dtype == dtype
+        expected = case.call(wide, x.double())
+        torch.testing.assert_close(y.double(), expected, rtol=tolerance, atol=tolerance)
+        if case.running and layer.running_mean is not None:
+            assert layer.running_mean.dtype == parameters
+        y = case.call(layer.eval(), x)
+        assert y.dtype == dtype
+
+
+@every
+def test_copies(case: Case, options: dict[str, Any]) -> None:
+    """deepcopy, pickle, torch.save with weights_only, and a state_dict round trip all give the same layer."""
+    layer = layer_of(case, options).train()
+    case.call(layer, case.input())
+    fresh = case.make(**options, dtype=torch.float64)
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    assert not any(fresh.load_state_dict(torch.load(file, weights_only=True), strict=True))
+    twins = [fresh, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]
+    for training in (True, False):
+        x = case.input(seed=1)
+        expected = case.call(layer.train(training), x)
+        for twin in twins:
+            assert torch.equal(case.call(twin.train(training), x), expected)
+    for twin in twins:
+        for name, value in layer.state_dict().items():
+            assert torch.equal(twin.state_dict()[name], value)
+
+
+@every
+def test_repr_names_the_options(case: Case, options: dict[str, Any]) -> None:
+    text = repr(case.make(**options))
+    assert text.startswith(case.name)
+    for name in ("phi", "spread"):
+        if name in options:
+            value = options[name]
+            assert f"{name}={value!r}" in text or f"{name}={value:g}" in text
+
+
+@each
+def test_reset_parameters(case: Case) -> None:
+    options = {"learn_phi": True} if case.pop else {"learn_phi": True, "learn_alpha": True, "alpha": 0.7}
+    layer = layer_of(case, options)
+    layer.reset_parameters()
+    fresh = case.make(**options, dtype=torch.float64)
+    for name, value in fresh.state_dict().items():
+        assert torch.equal(layer.state_dict()[name], value)
+
+
+@each
+def test_refuses_wrong_inputs(case: Case) -> None:
+    for shape, error in case.wrong:
+        layer = case.make().train()
+        with pytest.raises(error, match=r"[Ee]xpected"):
+            case.call(layer, torch.randn(shape))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.twin is not None], ids=lambda c: c.name)
+def test_refuses_what_its_twin_refuses_with_the_same_type(case: Case) -> None:
+    twin_options = {"affine": True} if "Instance" in case.name else {}
+    for shape, error in case.wrong:
+        with pytest.raises(error):
+            case.twin(**twin_options).train()(torch.randn(shape))
+
+
+@each
+def test_refuses_wrong_options(case: Case) -> None:
+    for options, error, text in [
+        ({"phi": 0.5}, ValueError, "phi"),
+        ({"phi": torch.tensor([1.5, 1.5])}, TypeError, "expected phi to be a number"),
+        ({"learn_phi": True, "phi": 1.1}, ValueError, "strictly inside phi_range"),
+        ({"learn_phi": True, "phi_range": (0.9, 2.0)}, ValueError, "1 < phi_range"),
+        ({"spread": "std"}, ValueError, "expected kind"),
+        ({"spread_phi": 1e9}, ValueError, "robust spread"),
+        ({"single_element": "ignore"}, ValueError, "single_element"),
+        ({"spred": "rms"}, TypeError, "did you mean 'spread'"),
+    ]:
+        with pytest.raises(error, match=text):
+            case.make(**options)
+    if case.pop:
+        with pytest.raises(TypeError, match="alpha"):
+            case.make(alpha=0.5)
+        with pytest.raises(ValueError, match="shift"):
+            case.make(shift="sub")
+
+
+@each
+def test_single_elements(case: Case) -> None:
+    """One value per group: error, running statistics, or the affine part alone."""
+    shapes = {"Batch": (1, 3), "Instance": (2, 4), "PopNorm": (1, 3)}
+    shape = next((shapes[key] for key in shapes if key in case.name), None)
+    if shape is None:
+        return
+    x = torch.randn(*shape, *[1] * (len(case.shape) - 2))
+    with pytest.raises(ValueError, match="Expected more than 1"):
+        case.make().train()(x)
+    out = case.make(single_element="identity").train()(x)
+    torch.testing.assert_close(out, x)
+    if case.running:
+        layer = case.make(single_element="running").train()
+        torch.testing.assert_close(layer(x), layer.eval()(x))
+        with pytest.raises(ValueError, match="track_running_stats"):
+            case.make(single_element="running", track_running_stats=False)
+
+
+@each
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_masks(case: Case, bad: float) -> None:
+    """Masked entries, whatever they hold, change nothing: outputs, gradients and buffers are those of the rest."""
+    options = {} if case.graph else {case.affine_name: True}
+    x = case.input()
+    mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.7
+    mask[:2] = True
+    results = []
+    for fill in (0.0, bad):
+        layer = layer_of(case, options).train()
+        values = torch.where(mask, x, fill).requires_grad_()
+        y = case.call(layer, values, mask=mask)
+        y.square().sum().backward()
+        results.append([y, values.grad, *(p.grad for p in layer.parameters()), *layer.buffers()])
+    for clean, dirty in zip(*results, strict=True):
+        assert torch.equal(clean, dirty)
+    assert bool((results[0][0][~mask] == 0).all())
+    with pytest.raises(ValueError, match="mask or weight"):
+        case.call(layer_of(case, options), x, mask=mask, weight=mask)
+
+
+@each
+def test_weights_of_one_are_no_weights(case: Case) -> None:
+    layer = layer_of(case, {}).train()
+    x = case.input()
+    expected = case.call(copy.deepcopy(layer), x)
+    torch.testing.assert_close(case.call(layer, x, weight=torch.ones_like(x)), expected)
+
+
+@each
+def test_learned_phi_stays_in_its_range(case: Case) -> None:
+    """Pushed by a huge gradient for 1000 steps, φ stays inside its range and the outputs finite."""
+    layer = case.make(learn_phi=True, phi_range=(1.2, 3.0), dtype=torch.float32).train()
+    optimizer = torch.optim.SGD([layer.phi_offset], lr=1e3)
+    x = case.input(torch.float32)
+    for direction in (1.0, -1.0):
+        for step in range(1000):
+            layer.phi_offset.grad = torch.full_like(layer.phi_offset, direction * 1e6)
+            optimizer.step()
+            if step % 250 == 0:
+                phi = layer.phi
+                assert bool(((phi >= 1.2) & (phi <= 3.0)).all())
+                assert bool(case.call(layer, x).isfinite().all())
+
+
+@each
+def test_weight_decay_pulls_phi_to_its_start(case: Case) -> None:
+    layer = case.make(learn_phi=True, phi=1.5)
+    torch.testing.assert_close(layer.phi, torch.full_like(layer.phi_offset, 1.5))
+    with torch.no_grad():
+        layer.phi_offset.fill_(2.0)
+        layer.phi_offset.mul_(0.0)
+    torch.testing.assert_close(layer.phi, torch.full_like(layer.phi_offset, 1.5))
