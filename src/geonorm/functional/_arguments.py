@@ -68,8 +68,12 @@ def per_group(value: Tensor, shape: Sequence[int], dims: tuple[int, ...], name: 
 
 
 def _broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
-    ends = zip(reversed(shape), reversed(target), strict=False)
-    return len(shape) <= len(target) and all(n in (1, t) for n, t in ends)
+    if len(shape) > len(target):
+        return False
+    for i in range(1, len(shape) + 1):  # by index: Dynamo loses symbolic sizes in reversed() and zip()
+        if shape[-i] != 1 and shape[-i] != target[-i]:
+            return False
+    return True
 
 
 def broadcastable(value: Tensor, x: Tensor, name: str) -> None:

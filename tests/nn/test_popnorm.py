@@ -1,0 +1,51 @@
+"""POP-Norm's own formulas."""
+
+import pytest
+import torch
+
+import geonorm
+from geonorm.functional import pop_norm, spread
+
+X = torch.randn(64, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 + 1
+BETA = torch.tensor([[0.5, -1.0, 0.0, 2.0, 0.1]], dtype=torch.float64)
+GAMMA = torch.tensor([[1.0, -0.5, 2.0, 1.5, 0.3]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", ["rms", "mean_abs", "max_abs"])
+def test_definition(kind: str) -> None:
+    z = X - X.mean(0) + BETA
+    y, _ = pop_norm(X, 0, weight=GAMMA, bias=BETA, kappa=4.0, eps=1e-3, spread=kind)
+    torch.testing.assert_close(y, GAMMA / 4 * z / (spread(z, kind, 0).square() + 1e-3).sqrt())
+    z = X - (1 + BETA) * X.mean(0)
+    y, _ = pop_norm(X, 0, weight=GAMMA, bias=BETA, kappa=4.0, eps=1e-3, spread=kind, shift="mul")
+    torch.testing.assert_close(y, GAMMA / 4 * z / (spread(z, kind, 0).square() + 1e-3).sqrt())
+    u = X / (spread(X, kind, 0).square() + 1e-3).sqrt()
+    y, _ = pop_norm(X, 0, weight=GAMMA, bias=BETA, kappa=4.0, eps=1e-3, spread=kind, order="scale_first")
+    torch.testing.assert_close(y, GAMMA / 4 * (u - u.mean(0) + BETA))
+
+
+def test_parts_alone() -> None:
+    y, _ = pop_norm(X, 0, weight=GAMMA, bias=BETA, scale=False)
+    torch.testing.assert_close(y, X - X.mean(0) + BETA)
+    y, _ = pop_norm(X, 0, weight=GAMMA, bias=BETA, center=False, eps=0.0)
+    torch.testing.assert_close(y, GAMMA / 4 * X / X.square().mean(0).sqrt())
+
+
+def test_is_a_batchnorm_with_other_parameters() -> None:
+    """γ_bn = (γ/κ)√(v/(v+β²)), β_bn = (γ/κ)β/√(v+β²)."""
+    y, _ = pop_norm(X, 0, weight=GAMMA, bias=BETA, kappa=4.0, eps=0.0)
+    v = X.var(0, correction=0)
+    length = (v + BETA.square()).sqrt()
+    expected = GAMMA / 4 * ((v.sqrt() / length) * (X - X.mean(0)) / v.sqrt() + BETA / length)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(spread(y, "rms", 0), (GAMMA / 4).abs()[0])
+
+
+def test_no_parameters_that_do_nothing() -> None:
+    assert geonorm.PopNorm2d(3, center=False).bias is None
+    assert geonorm.PopNorm2d(3, scale=False).weight is None
+
+
+def test_kappa_without_affine() -> None:
+    y = geonorm.PopNorm1d(5, affine=False, kappa=2.0, eps=0.0, dtype=torch.float64)(X)
+    torch.testing.assert_close(spread(y, "rms", 0), torch.full((5,), 0.5, dtype=torch.float64))
