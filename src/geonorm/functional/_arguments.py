@@ -70,10 +70,8 @@ def per_group(value: Tensor, shape: Sequence[int], dims: tuple[int, ...], name: 
 def _broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
     if len(shape) > len(target):
         return False
-    for i in range(1, len(shape) + 1):  # by index: Dynamo loses symbolic sizes in reversed() and zip()
-        if shape[-i] != 1 and shape[-i] != target[-i]:
-            return False
-    return True
+    # By index: Dynamo loses symbolic sizes in reversed() and zip().
+    return all(shape[-i] == 1 or shape[-i] == target[-i] for i in range(1, len(shape) + 1))
 
 
 def broadcastable(value: Tensor, x: Tensor, name: str) -> None:

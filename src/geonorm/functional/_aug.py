@@ -11,7 +11,8 @@ from torch import Tensor
 from ..ops import Axes, Segments, check_values
 from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, segments, spread_power, weights
 from ._center import check_sweeps
-from ._norm import NormStatistics, Rule, normalize
+from ._norm import NormStatistics, Rule
+from ._normalize import normalize
 from ._segments import by_row, of_segment
 from ._spread import robust_exponent
 

@@ -13,15 +13,16 @@ It keeps x and a few numbers per group, and is differentiable again: center and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..ops import Grouping, unit_weight
+from ..ops import Axes, Grouping, can_look, unit_weight
 from ._derivatives import center_vjp, power_mean_vjp
 from ._gaussian import robust_factor
-from ._implicit import center_of_groups, pack, unpack, visible
+from ._implicit import center_of_groups
 from ._spread import MEAN_ABS_FACTOR, power_mean
 
 
@@ -58,183 +59,158 @@ class Rule(NamedTuple):
     scale_first: bool = False
 
 
-def normalize(
-    x: Tensor,
-    groups: Grouping,
-    rule: Rule,
-    phi: float | Tensor,
-    alpha: float | Tensor,
-    shift: Tensor | None,
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    weight: Tensor | None,
-) -> tuple[Tensor, NormStatistics]:
-    """The normalized x in x's dtype, and the statistics in the computing dtype (float32 for half precision).
-
-    ``alpha``, ``shift``, ``gamma`` and ``beta`` broadcast to x; φ to the statistics; ``weight`` has x's shape. Entries
-    of weight 0 come out as 0.
-    """
-    arguments = visible(x, phi, alpha, shift, gamma, beta, weight)
-    y, *statistics = _Normalize.apply(*arguments, *unpack(groups), *rule)  # type: ignore[no-untyped-call]
-    return y, NormStatistics(*statistics[:5])
-
-
 def _deviations(
-    x: Tensor, center: Tensor, alpha: float | Tensor, shift: Tensor | None, groups: Grouping, rule: Rule
+    x: Tensor, center: Tensor, alpha: float | Tensor, shift: Tensor | None, groups: Grouping | None, rule: Rule
 ) -> Tensor:
+    """z of the values x; without groups, of a statistic."""
     z = x
     if rule.centered:
-        removed = groups.expand(center)
+        removed = center if groups is None else groups.expand(center)
         z = x - (removed if isinstance(alpha, float) and alpha == 1 else alpha * removed)
     return z if shift is None else z + shift
 
 
-class _Normalize(torch.autograd.Function):
-    generate_vmap_rule = True
+class Inputs(NamedTuple):
+    """The tensors of one normalization; numbers stay numbers."""
 
-    @staticmethod
-    def forward(
-        x: Tensor,
-        phi: float | Tensor,
-        alpha: float | Tensor,
-        shift: Tensor | None,
-        gamma: Tensor | None,
-        beta: Tensor | None,
-        weight: Tensor | None,
-        batch: Tensor | None,
-        dims: tuple[int, ...],
-        number: int,
-        *choices: Any,
-    ) -> tuple[Tensor, ...]:
-        groups, rule = pack(batch, dims, number), Rule(*choices)
-        values = x if x.dtype in (torch.float32, torch.float64) else x.float()
-        present = None if weight is None else weight > 0
-        if present is not None:
-            values = torch.where(present, values, 0.0)
-        mass = groups.count(values) if weight is None else groups.sum(weight.double())
-        mean = _mean(values, weight, groups)
-        var = _mean((values - groups.expand(mean)).square(), weight, groups)
-        if rule.centered:
-            found = center_of_groups(values, phi, weight, groups, rule.sweeps, rule.interior)
-            center, lower, upper = found.center, found.lower, found.upper
+    x: Tensor
+    phi: float | Tensor
+    alpha: float | Tensor
+    shift: Tensor | None
+    gamma: Tensor | None
+    beta: Tensor | None
+    weight: Tensor | None
+
+
+class Found(NamedTuple):
+    """What the forward leaves: statistics, the center of the deviations (robust spread), the ends of both centers."""
+
+    center: Tensor
+    spread: Tensor
+    mean: Tensor
+    var: Tensor
+    mass: Tensor
+    middle: Tensor
+    lower: Tensor
+    upper: Tensor
+    low: Tensor
+    high: Tensor
+
+
+def forward(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, Found]:
+    """Output and statistics of whole groups."""
+    values = of.x if of.x.dtype in (torch.float32, torch.float64) else of.x.float()
+    weight, present = of.weight, None
+    if weight is not None:
+        present = weight > 0
+        values = torch.where(present, values, 0.0)
+    mass = groups.count(values) if weight is None else groups.sum(weight.double())
+    mean, var = _moments(values, weight, groups)
+    if not rule.centered:
+        center = lower = upper = torch.zeros_like(mean)
+    elif isinstance(of.phi, float) and of.phi == 2:
+        center = lower = upper = mean
+    else:
+        found = center_of_groups(values, of.phi, weight, groups, rule.sweeps, rule.interior)
+        center, lower, upper = found.center, found.lower, found.upper
+    z = _deviations(values, center, of.alpha, of.shift, groups, rule)
+    middle, low, high = center, lower, upper
+    spread = torch.ones_like(mean)
+    if rule.scaled:
+        source = values if rule.scale_first else z
+        if rule.power == 2 and _shifts_whole_groups(of, groups) and _is_moderate(mean, var):
+            shifted = mean if rule.scale_first else _deviations(mean, center, of.alpha, of.shift, None, rule)
+            spread = (var + shifted.square()).sqrt()  # mean z² is the variance of x plus (mean z)²
+        elif rule.power is not None:
+            spread = power_mean(source, rule.power, weight, groups)
         else:
-            center = lower = upper = torch.zeros_like(mean)
-        z = _deviations(values, center, alpha, shift, groups, rule)
-        middle, low, high = center, lower, upper
-        spread = torch.ones_like(mean)
-        if rule.scaled:
-            source = values if rule.scale_first else z
-            if rule.power is not None:
-                spread = power_mean(source, rule.power, weight, groups)
-            else:
-                inner = center_of_groups(source.abs(), rule.spread_phi, weight, groups)
-                middle, low, high = inner.center, inner.lower, inner.upper
-                spread = robust_factor(rule.spread_phi) * middle
-                if rule.spread_floor:
-                    least = rule.spread_floor * MEAN_ABS_FACTOR * power_mean(source, 1.0, weight, groups)
-                    spread = torch.maximum(spread, least)
-            z = z * groups.expand((spread.square() + rule.eps).rsqrt())
-        y = z if gamma is None else z * gamma
-        y = y if beta is None else y + beta
-        if present is not None:
-            y = torch.where(present, y, 0.0)
-        y = y.to(x.dtype) if y is not x else y.clone()
-        return (
-            y,
-            center.clone(),
-            spread,
-            mean,
-            var,
-            mass,
-            middle.clone(),
-            lower.clone(),
-            upper.clone(),
-            low.clone(),
-            high.clone(),
+            inner = center_of_groups(source.abs(), rule.spread_phi, weight, groups)
+            middle, low, high = inner.center, inner.lower, inner.upper
+            spread = robust_factor(rule.spread_phi) * middle
+            if rule.spread_floor:
+                least = rule.spread_floor * MEAN_ABS_FACTOR * power_mean(source, 1.0, weight, groups)
+                spread = torch.maximum(spread, least)
+        z = z * groups.expand(_inverse(spread, rule.eps))
+    y = z if of.gamma is None else z * of.gamma
+    y = y if of.beta is None else y + of.beta
+    if present is not None:
+        y = torch.where(present, y, 0.0)
+    return y.to(of.x.dtype), Found(center, spread, mean, var, mass, middle, lower, upper, low, high)
+
+
+class Incoming(NamedTuple):
+    """Gradients of the differentiable outputs."""
+
+    output: Tensor
+    center: Tensor
+    spread: Tensor
+    middle: Tensor
+
+
+def backward(
+    grads: Incoming, of: Inputs, found: Found, groups: Grouping, rule: Rule, needs: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the inputs, in their order, for whole groups. ``of.beta`` may be any tensor of β's shape."""
+    _, need_phi, need_alpha, need_shift, need_gamma, need_beta, need_weight = needs
+    center, spread, weight, alpha = found.center, found.spread, of.weight, of.alpha
+    values, g = of.x.to(center.dtype), grads.output.to(center.dtype)
+    if weight is not None:
+        values, g = torch.where(weight > 0, values, 0.0), torch.where(weight > 0, g, 0.0)
+    z = _deviations(values, center, alpha, of.shift, groups, rule)
+    rho = _inverse(spread, rule.eps) if rule.scaled else torch.ones_like(spread)
+    x_hat = z * groups.expand(rho)
+    h = g if of.gamma is None else g * of.gamma
+    dz = h * groups.expand(rho)
+    d_values = d_weight = d_phi = None
+    if rule.scaled:
+        d_spread = grads.spread - (spread * rho) * rho * groups.sum(h * x_hat)
+        source = values if rule.scale_first else z
+        through_spread, d_weight = _spread_vjp(d_spread, grads.middle, source, found, weight, groups, rule, need_weight)
+        if rule.scale_first:
+            d_values = through_spread
+        else:
+            dz = dz + through_spread
+    d_values = dz if d_values is None else d_values + dz
+    if rule.centered:
+        removed = groups.sum(dz if isinstance(alpha, float) and alpha == 1 else alpha * dz)
+        through = center_vjp(
+            grads.center - removed,
+            values,
+            center,
+            of.phi,
+            weight,
+            groups,
+            (found.lower, found.upper),
+            need_phi=need_phi,
+            need_weight=need_weight,
+            floor=rule.grad_floor * spread.detach() if rule.grad_floor else None,
+            interior=rule.interior,
         )
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, phi, alpha, shift, gamma, beta, weight, batch, ctx.dims, ctx.number, *choices = inputs
-        _, center, spread, mean, var, mass, middle, lower, upper, low, high = output
-        ctx.rule = Rule(*choices)
-        ctx.phi, ctx.alpha = (None if isinstance(value, Tensor) else value for value in (phi, alpha))
-        ctx.mark_non_differentiable(mean, var, mass, lower, upper, low, high)
-        tensors = (value if isinstance(value, Tensor) else None for value in (phi, alpha))
-        ctx.beta_shape = None if beta is None else beta.shape
-        ctx.save_for_backward(x, *tensors, shift, gamma, weight, batch, center, spread, middle, lower, upper, low, high)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor, g_center: Tensor, g_spread: Tensor, *rest: Tensor) -> tuple[Tensor | None, ...]:
-        (x, phi_tensor, alpha_tensor, shift, gamma, weight, batch, center, spread, middle, *edges) = ctx.saved_tensors
-        rule, groups = ctx.rule, pack(batch, ctx.dims, ctx.number)
-        phi: float | Tensor = ctx.phi if phi_tensor is None else phi_tensor
-        alpha: float | Tensor = ctx.alpha if alpha_tensor is None else alpha_tensor
-        _, need_phi, need_alpha, need_shift, need_gamma, need_beta, need_weight, *_ = ctx.needs_input_grad
-        values, g = x.to(center.dtype), g.to(center.dtype)
-        if weight is not None:
-            values, g = torch.where(weight > 0, values, 0.0), torch.where(weight > 0, g, 0.0)
-        z = _deviations(values, center, alpha, shift, groups, rule)
-        rho = (spread.square() + rule.eps).rsqrt() if rule.scaled else torch.ones_like(spread)
-        x_hat = z * groups.expand(rho)
-        h = g if gamma is None else g * gamma
-        dz = h * groups.expand(rho)
-        d_values = d_weight = None
-        if rule.scaled:
-            d_spread = g_spread - spread * rho.square() * groups.sum(h * x_hat)
-            source = values if rule.scale_first else z
-            through_spread, d_weight = _spread_vjp(
-                d_spread, source, spread, middle, weight, groups, (edges[2], edges[3]), rule, need_weight, rest[3]
-            )
-            if rule.scale_first:
-                d_values = through_spread
-            else:
-                dz = dz + through_spread
-        d_values = dz if d_values is None else d_values + dz
-        d_phi = None
-        if rule.centered:
-            removed = groups.sum(dz if isinstance(alpha, float) and alpha == 1 else alpha * dz)
-            floor = rule.grad_floor * spread.detach() if rule.grad_floor else None
-            through = center_vjp(
-                g_center - removed,
-                values,
-                center,
-                phi,
-                weight,
-                groups,
-                (edges[0], edges[1]),
-                need_phi=need_phi,
-                need_weight=need_weight,
-                floor=floor,
-                interior=rule.interior,
-            )
-            d_values, d_phi = d_values + through.values, through.phi
-            if need_weight and through.weight is not None:
-                d_weight = through.weight if d_weight is None else d_weight + through.weight
-        if weight is not None:
-            d_values = torch.where(weight > 0, d_values, 0.0)
-            if d_weight is not None:
-                d_weight = torch.where(weight > 0, d_weight, 0.0)
-        d_alpha = -_sum_like(dz * groups.expand(center), alpha_tensor) if need_alpha else None
-        d_shift = _sum_like(dz, shift) if need_shift else None
-        d_gamma = _sum_like(g * x_hat, gamma) if need_gamma else None
-        d_beta = g.sum_to_size(ctx.beta_shape) if need_beta else None
-        return d_values.to(x.dtype), d_phi, d_alpha, d_shift, d_gamma, d_beta, d_weight, *[None] * (3 + len(rule))
+        d_values, d_phi = d_values + through.values, through.phi
+        if through.weight is not None:
+            d_weight = through.weight if d_weight is None else d_weight + through.weight
+    if weight is not None:
+        d_values = torch.where(weight > 0, d_values, 0.0)
+        d_weight = None if d_weight is None else torch.where(weight > 0, d_weight, 0.0)
+    d_alpha = -_sum_like(dz * groups.expand(center), alpha) if need_alpha else None
+    d_shift = _sum_like(dz, of.shift) if need_shift else None
+    d_gamma = _sum_like(g * x_hat, of.gamma) if need_gamma else None
+    d_beta = _sum_like(g, of.beta) if need_beta else None
+    return d_values.to(of.x.dtype), d_phi, d_alpha, d_shift, d_gamma, d_beta, d_weight
 
 
 def _spread_vjp(
     grad: Tensor,
+    grad_middle: Tensor,
     z: Tensor,
-    spread: Tensor,
-    middle: Tensor,
+    found: Found,
     weight: Tensor | None,
     groups: Grouping,
-    edges: tuple[Tensor, Tensor],
     rule: Rule,
     need_weight: bool,
-    grad_middle: Tensor,
 ) -> tuple[Tensor, Tensor | None]:
     """What flows from the spread to the deviations and to the weights."""
+    spread, middle = found.spread, found.middle
     if rule.power is not None:
         flow = power_mean_vjp(grad, z, spread, rule.power, weight, groups, need_weight=need_weight)
         return flow.values, flow.weight
@@ -248,7 +224,7 @@ def _spread_vjp(
         rule.spread_phi,
         weight,
         groups,
-        edges,
+        (found.low, found.high),
         need_weight=need_weight,
     )
     if not rule.spread_floor:
@@ -263,18 +239,46 @@ def _spread_vjp(
     return by_center.values * z.sign() + by_floor.values, d_weight
 
 
-def _mean(values: Tensor, weight: Tensor | None, groups: Grouping) -> Tensor:
-    """Two passes: the digits that an offset would cost are found again."""
+def _moments(values: Tensor, weight: Tensor | None, groups: Grouping) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance, in two passes: the digits that an offset would cost are found again."""
     share = None if weight is None else unit_weight(weight, groups, values.dtype)[0]
     mass = groups.count(values) if share is None else groups.sum(share).double()
     mass = torch.where(mass > 0, mass, 1.0)
 
-    def once(v: Tensor) -> Tensor:
+    def mean_of(v: Tensor) -> Tensor:
         return (groups.sum(v if share is None else v * share).double() / mass).to(values.dtype)
 
-    rough = once(values)
-    return rough + once(values - groups.expand(rough))
+    rough = mean_of(values)
+    centred = values - groups.expand(rough)
+    rest = mean_of(centred)
+    return rough + rest, (mean_of(centred.square()) - rest.square()).clamp_min(0.0)
 
 
-def _sum_like(values: Tensor, parameter: Tensor) -> Tensor:
+def _shifts_whole_groups(of: Inputs, groups: Grouping) -> bool:
+    """Whether α and the shift are the same for all values of a group."""
+    if not isinstance(groups, Axes):
+        return True
+    for value in (of.alpha, of.shift):
+        if isinstance(value, Tensor):
+            missing = of.x.dim() - value.dim()
+            if any(d >= missing and value.shape[d - missing] != 1 for d in groups.dims):
+                return False
+    return True
+
+
+def _is_moderate(mean: Tensor, var: Tensor) -> bool:
+    """Whether squares neither overflow nor vanish; not known while a compiler traces."""
+    limits = torch.finfo(var.dtype)
+    if not can_look(var):
+        return False
+    usable = (var > limits.tiny / limits.eps) & (var < limits.max * limits.eps)
+    return bool((usable | ~mean.isfinite()).all())
+
+
+def _inverse(spread: Tensor, eps: float) -> Tensor:
+    """ρ = (s² + ε)^(−1/2); the square of a spread of 1e30 needs more than float32."""
+    return (spread.double().square() + eps).rsqrt().to(spread.dtype)
+
+
+def _sum_like(values: Tensor, parameter: Any) -> Tensor:
     return values.sum_to_size(parameter.shape).to(parameter.dtype)

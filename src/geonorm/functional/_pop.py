@@ -11,7 +11,8 @@ from ..ops import Axes, check_values
 from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, spread_power, weights
 from ._aug import AugNorm
 from ._center import check_sweeps
-from ._norm import Rule, normalize
+from ._norm import Rule
+from ._normalize import normalize
 from ._spread import robust_exponent
 
 SHIFTS = ("add", "mul")

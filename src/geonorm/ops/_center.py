@@ -155,10 +155,14 @@ def _find(
         chosen = (phi == value).expand_as(nan)
         return chosen if not decide or bool(chosen.any()) else None
 
+    def weighted(values: Tensor) -> Tensor:
+        return values if weight is None else values * weight
+
     if isinstance(phi, Tensor) or phi not in (1, 2, math.inf):
         result = solve(x, phi, weight, groups, seen, sweeps)
     if (where := at(2)) is not None:
-        rounding = 32 * torch.finfo(x.dtype).eps * seen.deviation
+        deviation = groups.sum(weighted((x - groups.expand(seen.mean.to(x.dtype))).abs())).double() / seen.mass
+        rounding = 32 * torch.finfo(x.dtype).eps * deviation
         result = Solution(
             torch.where(where, seen.mean, result.center),
             torch.where(where, rounding, result.bound),

@@ -51,7 +51,6 @@ class Extent(NamedTuple):
     lowest: Tensor
     highest: Tensor
     mean: Tensor
-    deviation: Tensor  # mean |x − mean|
     mass: Tensor  # M
     lightest: Tensor | None  # smallest positive weight
 
@@ -239,7 +238,6 @@ def look(x: Tensor, weight: Tensor | None, groups: Grouping) -> Extent:
         lowest=groups.min(x).double(),
         highest=groups.max(x).double(),
         mean=rough.double() + mean(centred),
-        deviation=mean(centred.abs()),
         mass=mass,
         lightest=None if weight is None else groups.min(torch.where(weight > 0, weight, math.inf)).double(),
     )

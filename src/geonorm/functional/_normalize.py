@@ -1,0 +1,161 @@
+"""The normalization as a differentiable function, worked through in blocks of groups that fit the cache.
+
+Groups are independent, so a large tensor can be normalized a few groups at a time: every intermediate result then
+stays in the cache, and no second copy of the tensor is ever made. A compiler that traces, and a torch.func
+transform, see the
+whole tensor at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..ops import Axes, Grouping, can_look
+from ._implicit import pack, unpack, visible
+from ._norm import Found, Incoming, Inputs, NormStatistics, Rule, backward, forward
+
+_BLOCK = 1 << 20  # elements: fewer would not repay the solver's work per block
+Values = TypeVar("Values", Inputs, Found, Incoming)
+
+
+def normalize(
+    x: Tensor,
+    groups: Grouping,
+    rule: Rule,
+    phi: float | Tensor,
+    alpha: float | Tensor,
+    shift: Tensor | None,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    weight: Tensor | None,
+) -> tuple[Tensor, NormStatistics]:
+    """The normalized x in x's dtype, and the statistics in the computing dtype (float32 for half precision).
+
+    ``alpha``, ``shift``, ``gamma`` and ``beta`` broadcast to x; φ to the statistics; ``weight`` has x's shape. Entries
+    of weight 0 come out as 0.
+    """
+    arguments = visible(x, phi, alpha, shift, gamma, beta, weight)
+    y, *statistics = _Normalize.apply(*arguments, *unpack(groups), *rule)  # type: ignore[no-untyped-call]
+    return y, NormStatistics(*statistics[:5])
+
+
+class _Normalize(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        phi: float | Tensor,
+        alpha: float | Tensor,
+        shift: Tensor | None,
+        gamma: Tensor | None,
+        beta: Tensor | None,
+        weight: Tensor | None,
+        batch: Tensor | None,
+        dims: tuple[int, ...],
+        number: int,
+        *choices: Any,
+    ) -> tuple[Tensor, ...]:
+        groups, rule = pack(batch, dims, number), Rule(*choices)
+        inputs = Inputs(x, phi, alpha, shift, gamma, beta, weight)
+        blocks = _blocks(inputs, groups)
+        if not blocks:
+            y, found = forward(inputs, groups, rule)
+            return y, *[value.clone() for value in found]  # outputs of one function must not share memory
+        y, parts = torch.empty_like(x), []
+        for block in blocks:
+            part, found = forward(block.of_all(inputs), groups, rule)
+            block.of(y).copy_(part)
+            parts.append(found)
+        return y, *[torch.cat(column, blocks[0].dim) for column in zip(*parts, strict=True)]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        x, phi, alpha, shift, gamma, beta, weight, batch, ctx.dims, ctx.number, *choices = inputs
+        found = Found(*output[1:])
+        ctx.rule = Rule(*choices)
+        ctx.phi, ctx.alpha = (None if isinstance(value, Tensor) else value for value in (phi, alpha))
+        ctx.mark_non_differentiable(found.mean, found.var, found.mass, found.lower, found.upper, found.low, found.high)
+        tensors = (value if isinstance(value, Tensor) else None for value in (phi, alpha))
+        ctx.beta = None if beta is None else (beta.shape, beta.dtype)
+        ctx.save_for_backward(x, *tensors, shift, gamma, weight, batch, *found)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, phi, alpha, shift, gamma, weight, batch, *saved = ctx.saved_tensors
+        found, groups, rule = Found(*saved), pack(batch, ctx.dims, ctx.number), ctx.rule
+        # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
+        beta = None if ctx.beta is None else x.new_empty((), dtype=ctx.beta[1]).expand(ctx.beta[0])
+        inputs = Inputs(
+            x, ctx.phi if phi is None else phi, ctx.alpha if alpha is None else alpha, shift, gamma, beta, weight
+        )
+        incoming = Incoming(grads[0], grads[1], grads[2], grads[6])
+        needs = ctx.needs_input_grad[: len(inputs)]
+        nothing = [None] * (3 + len(rule))
+        blocks = [] if torch.is_grad_enabled() else _blocks(inputs, groups)
+        if not blocks:
+            return *backward(incoming, inputs, found, groups, rule, needs), *nothing
+        parts = [
+            backward(
+                block.of_all(incoming),
+                block.of_all(inputs),
+                block.of_all(found),
+                groups,
+                rule,
+                needs,
+            )
+            for block in blocks
+        ]
+        return *[
+            blocks[0].join(column, value) for column, value in zip(zip(*parts, strict=True), inputs, strict=True)
+        ], *nothing
+
+
+class _Block(NamedTuple):
+    """A range of whole groups along one kept dimension of x."""
+
+    dim: int
+    start: int
+    length: int
+    rank: int  # of x
+
+    def _own(self, value: Tensor) -> int | None:
+        """The dimension of a value that broadcasts to x which this block cuts; None if it is shared by all blocks."""
+        dim = self.dim - (self.rank - value.dim())
+        return dim if dim >= 0 and value.shape[dim] != 1 else None
+
+    def of(self, value: Tensor) -> Tensor:
+        """The part of a tensor that belongs to the block."""
+        dim = self._own(value)
+        return value if dim is None else value.narrow(dim, self.start, self.length)
+
+    def of_all(self, values: Values) -> Values:
+        """The same of each tensor in a named tuple; other values as they are."""
+        parts: list[Any] = [self.of(value) if isinstance(value, Tensor) else value for value in values]
+        return type(values)(*parts)
+
+    def join(self, grads: tuple[Tensor | None, ...], value: Any) -> Tensor | None:
+        """Gradients of the parts as the gradient of the whole: put together, or added where the value is shared."""
+        parts = [grad for grad in grads if grad is not None]
+        if not parts:
+            return None
+        dim = self._own(value)
+        return torch.stack(parts).sum(0) if dim is None else torch.cat(parts, dim)
+
+
+def _blocks(inputs: Inputs, groups: Grouping) -> list[_Block]:
+    """How to cut a large tensor; nothing if it is small, or if the data must not be looked at."""
+    x = inputs.x
+    if not isinstance(groups, Axes) or x.numel() <= 2 * _BLOCK:
+        return []
+    if not can_look(*[value for value in inputs if isinstance(value, Tensor)]):
+        return []
+    kept = [d for d in range(x.dim()) if d not in groups.dims and x.shape[d] > 1]
+    if not kept:
+        return []
+    dim = kept[0]
+    step = max(1, _BLOCK * x.shape[dim] // x.numel())
+    return [_Block(dim, start, min(step, x.shape[dim] - start), x.dim()) for start in range(0, x.shape[dim], step)]
