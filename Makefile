@@ -26,8 +26,8 @@ lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## speed of the center, as ratios to torch's own reductions
-	$(BIN)/python benchmarks/center.py
+bench: $(READY)  ## speed as ratios to torch's own; writes the tables of the docs
+	$(BIN)/python benchmarks/run.py
 
 docs: $(VENV)/.ready-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

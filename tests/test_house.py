@@ -72,3 +72,20 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_contributing_is_short() -> None:
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 60
+
+
+def test_the_table_of_specs_is_the_registry() -> None:
+    """Written by hand nowhere: `UPDATE_DOCS=1 pytest tests/test_house.py` writes it."""
+    import os
+
+    import geonorm
+
+    page = ROOT / "docs" / "layers.md"
+    rows = "".join(f"| `{name}` | {line} |\n" for name, line in geonorm.norms().items())
+    head, mark, rest = page.read_text().partition("<!-- specs -->\n")
+    written, end, tail = rest.partition("<!-- end -->\n")
+    expected = "| name | what it is |\n| --- | --- |\n" + rows
+    if os.environ.get("UPDATE_DOCS"):
+        page.write_text(head + mark + expected + end + tail)
+        return
+    assert written == expected
