@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
-
-from .._version import __version__
 
 __all__ = ["main"]
 
@@ -15,7 +14,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``geonorm``; returns the exit code."""
     parser = argparse.ArgumentParser(prog="geonorm", description="Geometric normalization for PyTorch.")
-    parser.add_argument("--version", action="version", version=f"geonorm {__version__}")
+    parser.add_argument("--version", action="version", version=f"geonorm {version('geonorm')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="the center of a contaminated sample for φ from 1 to ∞")
     demo.add_argument(

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from ..ops import Axes, Segments, check_values
-from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, segments, spread_power, weights
+from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, segments, weights
 from ._center import check_sweeps
-from ._norm import NormStatistics, Rule
+from ._norm import NormStatistics, make_rule
 from ._normalize import normalize
 from ._segments import by_row, of_segment
-from ._spread import robust_exponent
 
 
 class AugNorm(NamedTuple):
@@ -104,12 +103,11 @@ def aug_norm(
     for name, value in (("alpha", alpha), ("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)
-    kind = spread_power(spread)
-    rule = Rule(
-        power=kind,
+    rule = make_rule(
+        spread,
+        spread_phi,
+        spread_floor,
         eps=eps,
-        spread_phi=robust_exponent(spread_phi) if kind is None else 1.5,
-        spread_floor=spread_floor,
         grad_floor=grad_floor,
         sweeps=sweeps,
         interior=interior,

@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from ..ops import Axes, Grouping, can_look, unit_weight
+from ._arguments import check_floor, spread_power
 from ._derivatives import center_vjp, power_mean_vjp
 from ._gaussian import robust_factor
 from ._implicit import center_of_groups
-from ._spread import MEAN_ABS_FACTOR, power_mean
+from ._spread import MEAN_ABS_FACTOR, power_mean, robust_exponent
 
 
 class NormStatistics(NamedTuple):
@@ -68,6 +69,15 @@ def _deviations(
         removed = center if groups is None else groups.expand(center)
         z = x - (removed if isinstance(alpha, float) and alpha == 1 else alpha * removed)
     return z if shift is None else z + shift
+
+
+def make_rule(spread: str | float, spread_phi: float, spread_floor: float, **choices: Any) -> Rule:
+    """A rule from a kind of spread by name."""
+    power = spread_power(spread)
+    if power is None:
+        check_floor(spread_floor)
+        spread_phi = robust_exponent(spread_phi)
+    return Rule(power=power, spread_phi=spread_phi, spread_floor=spread_floor, **choices)
 
 
 class Inputs(NamedTuple):

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from ..ops import Axes, check_values
-from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, spread_power, weights
+from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, weights
 from ._aug import AugNorm
 from ._center import check_sweeps
-from ._norm import Rule
+from ._norm import make_rule
 from ._normalize import normalize
-from ._spread import robust_exponent
 
 SHIFTS = ("add", "mul")
 ORDERS = ("center_first", "scale_first")
@@ -86,12 +85,11 @@ def pop_norm(
     for name, value in (("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)
-    kind = spread_power(spread)
-    rule = Rule(
-        power=kind,
+    rule = make_rule(
+        spread,
+        spread_phi,
+        spread_floor,
         eps=eps,
-        spread_phi=robust_exponent(spread_phi) if kind is None else 1.5,
-        spread_floor=spread_floor,
         grad_floor=grad_floor,
         sweeps=sweeps,
         interior=interior,

@@ -3,21 +3,15 @@
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from ._base import AugOptions
+from ._pop import PopOptions
 from .batchnorm import AugBatchNorm1d, AugBatchNorm2d, AugBatchNorm3d
 from .graphnorm import AugGraphNorm
 from .groupnorm import AugGroupNorm
 from .instancenorm import AugInstanceNorm1d, AugInstanceNorm2d, AugInstanceNorm3d
 from .layernorm import AugLayerNorm
-from .popnorm import (
-    PopGroupNorm,
-    PopInstanceNorm1d,
-    PopInstanceNorm2d,
-    PopInstanceNorm3d,
-    PopNorm1d,
-    PopNorm2d,
-    PopNorm3d,
-    PopOptions,
-)
+from .popgroupnorm import PopGroupNorm
+from .popinstancenorm import PopInstanceNorm1d, PopInstanceNorm2d, PopInstanceNorm3d
+from .popnorm import PopNorm1d, PopNorm2d, PopNorm3d
 from .specs import create_norm, norms, parse_spec
 from .weightnorm import CenteredWeightNorm, WeightStandardization, centered_weight_norm, weight_standardization
 

@@ -35,7 +35,6 @@ class RunningNormLayer(NormLayer):
         self.track_running_stats = track
         if self.single_element == "running" and not track:
             raise ValueError("expected track_running_stats=True with single_element='running' (got False)")
-        self.scale_is_estimate = False
         for name in ("running_mean", "running_var", "running_center", "running_scale"):
             wanted = track and (name != "running_scale" or spread_power(self.spread) != 2)
             self.register_buffer(name, torch.empty(channels, **factory) if wanted else None)
@@ -81,7 +80,6 @@ class RunningNormLayer(NormLayer):
             if buffer is not None:
                 value = value.detach()
                 follow(buffer, value.mean(over) if over else value, factor)
-        self.scale_is_estimate = False
 
     def _running_center_and_variance(self) -> tuple[Tensor, Tensor]:
         """What evaluation subtracts and divides by, per channel; copies, so that a later update harms no backward."""
@@ -102,7 +100,6 @@ class RunningNormLayer(NormLayer):
             ratio = _squared_spread_of_normal_data(spread_power(self.spread))
             state_dict[prefix + "running_scale"] = var * ratio
             if self.spread not in ("robust", "mean_abs"):
-                self.scale_is_estimate = True
                 warnings.warn(
                     f"running_scale of spread={self.spread!r} cannot be known from a state_dict with running_var; it "
                     "was estimated from normal data and will be right after some training batches or a recalibration",

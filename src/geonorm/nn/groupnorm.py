@@ -9,10 +9,59 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ..functional import aug_norm
-from ._base import AugOptions, NormLayer, along_channels, element_weight, no_running_statistics, pass_through
+from ._base import (
+    AugOptions,
+    NormLayer,
+    Parameterlike,
+    along_channels,
+    element_weight,
+    no_running_statistics,
+    pass_through,
+)
 
 
-class AugGroupNorm(NormLayer):
+class ChannelGroups(NormLayer):
+    """Layers that split the channels of each sample into groups."""
+
+    num_groups: int
+    num_channels: int
+
+    def _set_groups(self, num_groups: int, num_channels: int) -> None:
+        if num_channels % num_groups:
+            raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
+        self.num_groups, self.num_channels = num_groups, num_channels
+
+    def _check(self, input: Tensor) -> None:
+        """Torch's errors for the input, with the cure."""
+        if input.dim() < 2:
+            raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
+        if input.shape[1] != self.num_channels:
+            raise RuntimeError(
+                f"Expected {self.num_channels} channels in dimension 1, but got input of shape {list(input.shape)}; "
+                f"construct {type(self).__name__}({self.num_groups}, {input.shape[1]})"
+            )
+        if input.numel() == self.num_groups and self.single_element == "error":
+            raise ValueError(
+                f"Expected more than 1 value per channel when training, got input size {list(input.shape)}; "
+                "use fewer groups, or single_element='identity'"
+            )
+
+    def _is_single(self, input: Tensor) -> bool:
+        return input.numel() == input.shape[0] * self.num_groups and self.single_element == "identity"
+
+    def _split(self, values: Tensor, like: Tensor) -> Tensor:
+        """(N, C, *) as (N, groups, channels of a group, *); values that broadcast to the input are expanded."""
+        split: Tensor = values.expand(like.shape).unflatten(1, (self.num_groups, -1))
+        return split
+
+    def _per_channel(self, parameter: Parameterlike, input: Tensor) -> Parameterlike:
+        """A parameter per channel in the shape that broadcasts to the split input; anything else as it is."""
+        if not isinstance(parameter, Tensor):
+            return parameter
+        return parameter.reshape(1, self.num_groups, -1, *[1] * (input.dim() - 2))
+
+
+class AugGroupNorm(ChannelGroups):
     """Group normalization around the L^φ center, in the place of ``torch.nn.GroupNorm``.
 
         z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
@@ -53,9 +102,8 @@ class AugGroupNorm(NormLayer):
     ) -> None:
         super().__init__()
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        if num_channels % num_groups:
-            raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
-        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self._set_groups(num_groups, num_channels)
+        self.eps, self.affine = eps, affine
         self._set_options(options, (num_groups,), (num_channels,), factory)
         no_running_statistics(self)
         self._affine_parameters((num_channels,), affine, affine and bias, factory)
@@ -63,48 +111,22 @@ class AugGroupNorm(NormLayer):
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
-        check_group_input(self, input)
-        if not input.numel() or (self._single(input) and self.single_element == "identity"):
+        self._check(input)
+        if not input.numel() or self._is_single(input):
             return pass_through(input, along_channels(self.weight, input), along_channels(self.bias, input))
-        split = input.unflatten(1, (self.num_groups, -1))  # (N, groups, channels of a group, *)
-
-        def per_channel(parameter: Tensor | None) -> Tensor | None:
-            return None if parameter is None else parameter.reshape(1, self.num_groups, -1, *[1] * (input.dim() - 2))
-
-        alpha, share = self._alpha(), element_weight(mask, weight)
-        if share is not None:
-            share = share.expand(input.shape).unflatten(1, (self.num_groups, -1))
+        share = element_weight(mask, weight)
         output = aug_norm(
-            split,
-            tuple(range(2, split.dim())),
+            self._split(input, input),
+            tuple(range(2, input.dim() + 1)),
             self.phi,
-            alpha=alpha if isinstance(alpha, float) else per_channel(alpha),  # type: ignore[arg-type]
-            weight=per_channel(self.weight),
-            bias=per_channel(self.bias),
-            element_weight=share,
+            alpha=self._per_channel(self._alpha(), input),
+            weight=self._per_channel(self.weight, input),
+            bias=self._per_channel(self.bias, input),
+            element_weight=None if share is None else self._split(share, input),
             **self._function_options(),
         ).output
         return output.flatten(1, 2)
 
-    def _single(self, input: Tensor) -> bool:
-        return input.numel() == input.shape[0] * self.num_groups
-
     def extra_repr(self) -> str:
         """Torch's arguments, then ours."""
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, {self._describe()}"
-
-
-def check_group_input(layer: Any, input: Tensor) -> None:
-    """Torch's errors for inputs of a group normalization, with the cure."""
-    if input.dim() < 2:
-        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
-    if input.shape[1] != layer.num_channels:
-        raise RuntimeError(
-            f"Expected {layer.num_channels} channels in dimension 1, but got input of shape {list(input.shape)}; "
-            f"construct {type(layer).__name__}({layer.num_groups}, {input.shape[1]})"
-        )
-    if input.numel() == layer.num_groups and layer.single_element == "error":
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {list(input.shape)}; "
-            "use fewer groups, or single_element='identity'"
-        )

@@ -1,101 +1,24 @@
-"""POP-Norm: normalization meant to stand before a convolution or linear map, with the shift inside and a divisor κ."""
+"""POP-Norm over the batch: meant to stand before a convolution or linear map, with the shift inside and a divisor κ."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import NormStatistics, affine_norm, pop_norm
+from ..functional import NormStatistics, affine_norm
 from ..functional._arguments import spread_power
-from ..functional._pop import check_choices, pop_parameters
+from ..functional._pop import pop_parameters
 from ..ops import follow
-from ._base import AugOptions, NormLayer, along_channels, check_batch_input, element_weight, no_running_statistics
+from ._base import along_channels, check_batch_input, element_weight
+from ._pop import PopLayer, PopOptions
 from ._running import RunningNormLayer
-from .groupnorm import check_group_input
 
 
-class PopOptions(TypedDict, total=False):
-    """The keyword-only arguments that every POP-Norm layer takes after torch's own.
-
-    Attributes:
-        kappa: the divisor κ. Default: 4.0.
-        spread: ``"rms"``, ``"mean_abs"`` or ``"max_abs"`` (l2, l1, l∞), or any kind of ``spread``. Default: ``"rms"``.
-        center: whether to subtract the center. Default: ``True``.
-        scale: whether to divide by the spread. Default: ``True``.
-        shift: ``"add"`` (z = x − c + β) or ``"mul"`` (z = x − (1 + β)c). Default: ``"add"``.
-        order: ``"center_first"``, or ``"scale_first"`` to divide by the spread about 0. Default: ``"center_first"``.
-        phi: exponent of the center; POP-Norm's own is 2, the mean. Default: 2.0.
-        learn_phi, phi_range, spread_phi, spread_floor, grad_floor, sweeps, single_element: as in
-            ``geonorm.nn.AugOptions``.
-    """
-
-    kappa: float
-    spread: str | float
-    center: bool
-    scale: bool
-    shift: str
-    order: str
-    phi: float
-    learn_phi: bool
-    phi_range: tuple[float, float]
-    spread_phi: float
-    spread_floor: float
-    grad_floor: float
-    sweeps: int | None
-    single_element: str
-
-
-class _PopLayer(NormLayer):
-    """The parameters γ (``weight``) and β (``bias``, the shift), and POP-Norm's choices."""
-
-    kappa: float
-
-    def _set_pop(self, given: PopOptions, phi_shape: tuple[int, ...], channels: int, factory: dict[str, Any]) -> None:
-        self.kappa = float(given.pop("kappa", 4.0))
-        self.center, self.scale = given.pop("center", True), given.pop("scale", True)
-        self.shift, self.order = given.pop("shift", "add"), given.pop("order", "center_first")
-        check_choices(self.shift, self.order)
-        for name in ("alpha", "learn_alpha"):
-            if name in given:
-                raise TypeError(
-                    f"{type(self).__name__}() got an unexpected keyword argument {name!r}; POP-Norm has shift"
-                )
-        options: AugOptions = {"phi": 2.0, **given}  # type: ignore[typeddict-item]
-        self._set_options(options, phi_shape, (channels,), factory)
-
-    def _pop(
-        self, input: Tensor, dims: tuple[int, ...], per_channel: Any, share: Tensor | None
-    ) -> tuple[Tensor, NormStatistics]:
-        phi = self.phi
-        return pop_norm(
-            input,
-            dims,
-            phi.reshape([1, -1] + [1] * (input.dim() - 2)) if isinstance(phi, Tensor) else phi,
-            weight=per_channel(self.weight),
-            bias=per_channel(self.bias),
-            kappa=self.kappa,
-            center=self.center,
-            scale=self.scale,
-            shift=self.shift,
-            order=self.order,
-            element_weight=share,
-            **self._function_options(),
-        )
-
-    def _describe(self) -> str:
-        parts = [f"kappa={self.kappa:g}", super()._describe()]
-        if not self.center:
-            parts.append("center=False")
-        if not self.scale:
-            parts.append("scale=False")
-        return ", ".join([*parts, f"shift={self.shift!r}, order={self.order!r}"])
-
-
-class _PopNorm(_PopLayer, RunningNormLayer):
+class _PopNorm(PopLayer, RunningNormLayer):
     _ranks: tuple[int, ...]
     running_upper: Tensor | None
     running_lower: Tensor | None
@@ -206,114 +129,6 @@ class _PopNorm(_PopLayer, RunningNormLayer):
         )
 
 
-class _PopInstanceNorm(_PopLayer):
-    _ranks: tuple[int, ...]
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        bias: bool = True,
-        **options: Unpack[PopOptions],
-    ) -> None:
-        super().__init__()
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.num_features, self.eps, self.affine = num_features, eps, affine
-        self._set_pop(options, (num_features,), num_features, factory)
-        no_running_statistics(self)
-        self._affine_parameters((num_features,), affine and self.scale, affine and bias and self.center, factory)
-        self.reset_parameters()
-
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
-        check_batch_input(self, input, self._ranks)
-        if not input.numel():
-            return input.clone()
-        if input.numel() == input.shape[0] * input.shape[1]:
-            if self.single_element == "identity":
-                return input.clone()
-            raise ValueError(
-                f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}; "
-                "choose single_element='identity'"
-            )
-        share = element_weight(mask, weight)
-        return self._pop(input, tuple(range(2, input.dim())), lambda p: along_channels(p, input), share)[0]
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"{self.num_features}, eps={self.eps}, affine={self.affine}, {self._describe()}"
-
-
-class PopGroupNorm(_PopLayer):
-    """POP-Norm over groups of channels of each sample, to stand before an operation.
-
-        z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
-
-    Args:
-        num_groups: number of groups; divides ``num_channels``.
-        num_channels: number of channels C.
-        eps: added to the squared spread.
-        affine: learn γ and β per channel.
-        device, dtype: of the parameters.
-        bias: with ``affine``, learn the shift β too.
-        options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per group.
-
-    Shape:
-        - Input and output: ``(N, C, *)``.
-
-    Examples:
-        >>> import torch, geonorm
-        >>> layer = geonorm.PopGroupNorm(2, 6)
-        >>> layer(torch.randn(3, 6, 4, 4)).shape
-        torch.Size([3, 6, 4, 4])
-    """
-
-    def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        bias: bool = True,
-        **options: Unpack[PopOptions],
-    ) -> None:
-        super().__init__()
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        if num_channels % num_groups:
-            raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
-        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        self._set_pop(options, (num_groups,), num_channels, factory)
-        no_running_statistics(self)
-        self._affine_parameters((num_channels,), affine and self.scale, affine and bias and self.center, factory)
-        self.reset_parameters()
-
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
-        check_group_input(self, input)
-        if not input.numel() or (input.numel() == self.num_groups and self.single_element == "identity"):
-            return input.clone()
-        split = input.unflatten(1, (self.num_groups, -1))
-        share = element_weight(mask, weight)
-        if share is not None:
-            share = share.expand(input.shape).unflatten(1, (self.num_groups, -1))
-
-        def per_channel(parameter: Tensor | None) -> Tensor | None:
-            return None if parameter is None else parameter.reshape(1, self.num_groups, -1, *[1] * (input.dim() - 2))
-
-        return self._pop(split, tuple(range(2, split.dim())), per_channel, share)[0].flatten(1, 2)
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, {self._describe()}"
-
-
 class PopNorm1d(_PopNorm):
     """POP-Norm of ``(N, C)`` or ``(N, C, L)`` over the batch, to stand before a convolution or linear map.
 
@@ -403,84 +218,6 @@ class PopNorm3d(_PopNorm):
     Examples:
         >>> import torch, geonorm
         >>> layer = geonorm.PopNorm3d(4, kappa=4.0)
-        >>> layer(torch.randn(2, 4, 3, 5, 5)).shape
-        torch.Size([2, 4, 3, 5, 5])
-    """
-
-    _ranks = (5,)
-
-
-class PopInstanceNorm1d(_PopInstanceNorm):
-    """POP-Norm of ``(N, C, L)`` over the positions of each channel of each sample, to stand before an operation.
-
-        z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
-
-    Args:
-        num_features: number of channels C.
-        eps: added to the squared spread.
-        affine: learn γ and the shift β.
-        device, dtype: of the parameters.
-        bias: with ``affine``, learn the shift β too.
-        options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
-
-    Shape:
-        - Input and output: ``(N, C, L)``.
-
-    Examples:
-        >>> import torch, geonorm
-        >>> layer = geonorm.PopInstanceNorm1d(4)
-        >>> layer(torch.randn(2, 4, 9)).shape
-        torch.Size([2, 4, 9])
-    """
-
-    _ranks = (3,)
-
-
-class PopInstanceNorm2d(_PopInstanceNorm):
-    """POP-Norm of ``(N, C, H, W)`` over the positions of each channel of each sample, to stand before an operation.
-
-        z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
-
-    Args:
-        num_features: number of channels C.
-        eps: added to the squared spread.
-        affine: learn γ and the shift β.
-        device, dtype: of the parameters.
-        bias: with ``affine``, learn the shift β too.
-        options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
-
-    Shape:
-        - Input and output: ``(N, C, H, W)``.
-
-    Examples:
-        >>> import torch, geonorm
-        >>> layer = geonorm.PopInstanceNorm2d(4)
-        >>> layer(torch.randn(2, 4, 5, 5)).shape
-        torch.Size([2, 4, 5, 5])
-    """
-
-    _ranks = (4,)
-
-
-class PopInstanceNorm3d(_PopInstanceNorm):
-    """POP-Norm of ``(N, C, D, H, W)`` over the positions of each channel of each sample, to stand before an operation.
-
-        z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
-
-    Args:
-        num_features: number of channels C.
-        eps: added to the squared spread.
-        affine: learn γ and the shift β.
-        device, dtype: of the parameters.
-        bias: with ``affine``, learn the shift β too.
-        options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
-
-    Shape:
-        - Input and output: ``(N, C, D, H, W)``.
-
-    Examples:
-        >>> import torch, geonorm
-        >>> layer = geonorm.PopInstanceNorm3d(4)
         >>> layer(torch.randn(2, 4, 3, 5, 5)).shape
         torch.Size([2, 4, 3, 5, 5])
     """

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 
-from . import batchnorm, graphnorm, groupnorm, instancenorm, layernorm, popnorm
+from . import batchnorm, graphnorm, groupnorm, instancenorm, layernorm, popgroupnorm, popinstancenorm, popnorm
 
 Builder: TypeAlias = Callable[..., nn.Module]
 
@@ -119,8 +119,8 @@ NORMS: dict[str, Norm] = {
         ),
         Norm("robustbn", "robust center and robust spread over the batch", _AUG_BATCH, {"spread": "robust"}),
         Norm("pop", "POP-Norm over the batch: before the operation, shift inside, divisor κ", _POP, {}),
-        Norm("popin", "POP-Norm over each channel of each sample", _by_dim(popnorm, "PopInstanceNorm"), {}),
-        Norm("popgroup", "POP-Norm over groups of channels", _group(popnorm.PopGroupNorm), {}),
+        Norm("popin", "POP-Norm over each channel of each sample", _by_dim(popinstancenorm, "PopInstanceNorm"), {}),
+        Norm("popgroup", "POP-Norm over groups of channels", _group(popgroupnorm.PopGroupNorm), {}),
         Norm("wn", "weight normalization: length and direction of each row apart (torch)", None, {}),
         Norm("ws", "weight standardization: rows of mean 0 and variance 1", None, {}),
         Norm("cwn", "centered weight normalization: rows of mean 0 and length 1", None, {}),

@@ -1,0 +1,88 @@
+"""What all POP-Norm layers share: their options, and the call of the function."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from torch import Tensor
+
+from ..functional import NormStatistics, pop_norm
+from ..functional._pop import check_choices
+from ._base import AugOptions, NormLayer
+
+
+class PopOptions(TypedDict, total=False):
+    """The keyword-only arguments that every POP-Norm layer takes after torch's own.
+
+    Attributes:
+        kappa: the divisor κ. Default: 4.0.
+        spread: ``"rms"``, ``"mean_abs"`` or ``"max_abs"`` (l2, l1, l∞), or any kind of ``spread``. Default: ``"rms"``.
+        center: whether to subtract the center. Default: ``True``.
+        scale: whether to divide by the spread. Default: ``True``.
+        shift: ``"add"`` (z = x − c + β) or ``"mul"`` (z = x − (1 + β)c). Default: ``"add"``.
+        order: ``"center_first"``, or ``"scale_first"`` to divide by the spread about 0. Default: ``"center_first"``.
+        phi: exponent of the center; POP-Norm's own is 2, the mean. Default: 2.0.
+        learn_phi, phi_range, spread_phi, spread_floor, grad_floor, sweeps, single_element: as in
+            ``geonorm.nn.AugOptions``.
+    """
+
+    kappa: float
+    spread: str | float
+    center: bool
+    scale: bool
+    shift: str
+    order: str
+    phi: float
+    learn_phi: bool
+    phi_range: tuple[float, float]
+    spread_phi: float
+    spread_floor: float
+    grad_floor: float
+    sweeps: int | None
+    single_element: str
+
+
+class PopLayer(NormLayer):
+    """The parameters γ (``weight``) and β (``bias``, the shift), and POP-Norm's choices."""
+
+    kappa: float
+
+    def _set_pop(self, given: PopOptions, phi_shape: tuple[int, ...], channels: int, factory: dict[str, Any]) -> None:
+        self.kappa = float(given.pop("kappa", 4.0))
+        self.center, self.scale = given.pop("center", True), given.pop("scale", True)
+        self.shift, self.order = given.pop("shift", "add"), given.pop("order", "center_first")
+        check_choices(self.shift, self.order)
+        for name in ("alpha", "learn_alpha"):
+            if name in given:
+                raise TypeError(
+                    f"{type(self).__name__}() got an unexpected keyword argument {name!r}; POP-Norm has shift"
+                )
+        options: AugOptions = {"phi": 2.0, **given}  # type: ignore[typeddict-item]
+        self._set_options(options, phi_shape, (channels,), factory)
+
+    def _pop(
+        self, input: Tensor, dims: tuple[int, ...], per_channel: Any, share: Tensor | None
+    ) -> tuple[Tensor, NormStatistics]:
+        phi = self.phi
+        return pop_norm(
+            input,
+            dims,
+            phi.reshape([1, -1] + [1] * (input.dim() - 2)) if isinstance(phi, Tensor) else phi,
+            weight=per_channel(self.weight),
+            bias=per_channel(self.bias),
+            kappa=self.kappa,
+            center=self.center,
+            scale=self.scale,
+            shift=self.shift,
+            order=self.order,
+            element_weight=share,
+            **self._function_options(),
+        )
+
+    def _describe(self) -> str:
+        parts = [f"kappa={self.kappa:g}", super()._describe()]
+        if not self.center:
+            parts.append("center=False")
+        if not self.scale:
+            parts.append("scale=False")
+        return ", ".join([*parts, f"shift={self.shift!r}, order={self.order!r}"])
