@@ -33,7 +33,11 @@ CASES = {
 }
 
 
-def check(f, backend: str) -> None:
+def check(f, backend: str, coarse: bool = False) -> None:
+    """A value next to the center has a gradient that magnifies the center's last digit: hence 1e-4.
+
+    ``coarse``: bfloat16, whose intermediate roundings inductor leaves out.
+    """
     torch._dynamo.reset()
     results = []
     for g in (f, torch.compile(f, fullgraph=True, backend=backend)):
@@ -41,7 +45,8 @@ def check(f, backend: str) -> None:
         out = g(x)
         (out * torch.arange(1.0, out.numel() + 1).reshape(out.shape)).sum().backward()
         results.append((out.detach(), x.grad))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
+    tolerance = 0.02 if coarse else 1e-4
+    torch.testing.assert_close(results[1], results[0], rtol=tolerance, atol=0.1 * tolerance)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -56,7 +61,7 @@ def test_inductor_equals_eager() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_inductor_equals_eager_in_every_case(name: str) -> None:
-    check(CASES[name], "inductor")
+    check(CASES[name], "inductor", coarse=name == "half")
 
 
 def test_dynamic_shapes() -> None:
