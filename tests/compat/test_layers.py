@@ -43,7 +43,7 @@ def test_compiles(case: Case) -> None:
     check_compiled(case, {"learn_phi": True, "phi": 1.6}, "aot_eager")
 
 
-DYNAMIC = ["AugBatchNorm2d", "AugLayerNorm", "AugGraphNorm", "PopNorm1d"]
+DYNAMIC = ["AugBatchNorm2d", "AugGraphNorm"]
 quick = [pytest.param(case, marks=() if case.name in DYNAMIC else pytest.mark.slow) for case in CASES]
 
 
