@@ -74,6 +74,28 @@ def test_contributing_is_short() -> None:
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 60
 
 
+def public_things() -> list[object]:
+    """Functions and layers that users import."""
+    import torch
+
+    import geonorm
+
+    modules = (geonorm, geonorm.functional, geonorm.nn)
+    things = {getattr(module, name) for module in modules for name in module.__all__}
+    ours = [t for t in things if getattr(t, "__module__", "").startswith("geonorm")]
+    layers = [t for t in ours if isinstance(t, type) and issubclass(t, torch.nn.Module)]
+    return sorted([*layers, *[t for t in ours if not isinstance(t, type)]], key=lambda t: t.__name__)
+
+
+@pytest.mark.parametrize("thing", public_things(), ids=lambda t: t.__name__)
+def test_docstrings_are_whole(thing) -> None:
+    """What it does, its arguments, shapes, and an example that the doctests run."""
+    doc = thing.__doc__
+    parts = ["Examples:", ">>> "] if thing.__name__ == "norms" else ["Args:", "Shape:", "Examples:", ">>> "]
+    for part in parts:
+        assert part in doc, f"{thing.__name__} lacks {part}"
+
+
 def test_the_table_of_specs_is_the_registry() -> None:
     """Written by hand nowhere: `UPDATE_DOCS=1 pytest tests/test_house.py` writes it."""
     import os

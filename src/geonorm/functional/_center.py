@@ -83,6 +83,12 @@ def center_with_info(
 ) -> CenterInfo:
     """``center``, with the bound on its error and the number of sweeps it took.
 
+    Args:
+        x, phi, dim, keepdim, weight, sweeps: as in ``center``.
+
+    Shape:
+        - all three results: the shape of ``center``'s output.
+
     Examples:
 
         >>> import torch

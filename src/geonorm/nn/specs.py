@@ -142,9 +142,6 @@ _VALUES = {
 def norms() -> dict[str, str]:
     """All known normalizations: name to one line of what it is.
 
-    Shape:
-        - none
-
     Examples:
         >>> import geonorm
         >>> geonorm.norms()["augbn"]
