@@ -176,3 +176,11 @@ class TestFunctionTransforms:
             torch.testing.assert_close(vmap(lambda x, k=kind: spread(x, k, 1))(self.X), spread(self.X, kind, 2))
             mapped = vmap(grad(lambda x, k=kind: spread(x, k)))(self.X)
             torch.testing.assert_close(mapped, torch.stack([grad(lambda v, k=kind: spread(v, k))(x) for x in self.X]))
+
+
+@pytest.mark.parametrize(("phi", "share"), [(1.5, 0.35), (1.2, 0.02)])
+def test_how_many_values_carry_the_gradient(phi: float, share: float) -> None:
+    """1 / Σp² as a share of 4096 normal values: the figures of docs/center.md (median of 200 samples)."""
+    x = torch.randn(200, 4096, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    center(x, phi, 1).sum().backward()
+    assert (1 / x.grad.square().sum(1) / 4096).median().item() == pytest.approx(share, abs=0.05 if phi == 1.5 else 0.01)
