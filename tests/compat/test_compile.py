@@ -33,11 +33,7 @@ CASES = {
 }
 
 
-def check(f, backend: str, coarse: bool = False) -> None:
-    """A value next to the center has a gradient that magnifies the center's last digit: hence 1e-4.
-
-    ``coarse``: bfloat16, whose intermediate roundings inductor leaves out.
-    """
+def check(f, backend: str, rtol: float = 1e-5) -> None:
     torch._dynamo.reset()
     results = []
     for g in (f, torch.compile(f, fullgraph=True, backend=backend)):
@@ -45,8 +41,7 @@ def check(f, backend: str, coarse: bool = False) -> None:
         out = g(x)
         (out * torch.arange(1.0, out.numel() + 1).reshape(out.shape)).sum().backward()
         results.append((out.detach(), x.grad))
-    tolerance = 0.02 if coarse else 1e-4
-    torch.testing.assert_close(results[1], results[0], rtol=tolerance, atol=0.1 * tolerance)
+    torch.testing.assert_close(results[1], results[0], rtol=rtol, atol=0.1 * rtol)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -61,7 +56,13 @@ def test_inductor_equals_eager() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_inductor_equals_eager_in_every_case(name: str) -> None:
-    check(CASES[name], "inductor", coarse=name == "half")
+    """Half precision is compared with the roundings that inductor would leave out (emulate_precision_casts).
+
+    Fixed sweeps get 1e-4: the fused center differs in its last digit, and the gradient of the value nearest to it
+    magnifies that (1.8e-5 seen, on that one value).
+    """
+    with torch._inductor.config.patch(emulate_precision_casts=name == "half"):
+        check(CASES[name], "inductor", rtol=1e-4 if "fixed sweeps" in name else 1e-5)
 
 
 def test_dynamic_shapes() -> None:

@@ -275,7 +275,7 @@ def solve(
         head = y.to(x.dtype).double()
         y = head + (y - head).to(x.dtype).double()  # the point as the sweep sees it
         up, down = (seen.highest - y).clamp_min(0.0), (y - seen.lowest).clamp_min(0.0)
-        near = singular and k >= 4  # it costs as much as the sweep; most groups are done before
+        near = singular and k >= 4  # more passes over the data; most groups are done before
         order = q if exponent is None else exponent
         if adaptive and isinstance(groups, Axes):
             s = _sweep_rows(x, weight, y, up, down, order, near, active[:, 0])
