@@ -26,6 +26,17 @@ from .nn import (
     norms,
     weight_standardization,
 )
+from .surgery import (
+    Report,
+    convert,
+    freeze,
+    fuse,
+    no_stat_update,
+    param_groups,
+    recalibrate,
+    revert,
+    unfreeze,
+)
 
 __all__ = [
     "AugBatchNorm1d",
@@ -45,12 +56,21 @@ __all__ = [
     "PopNorm1d",
     "PopNorm2d",
     "PopNorm3d",
+    "Report",
     "WeightStandardization",
     "__version__",
     "centered_weight_norm",
+    "convert",
     "create_norm",
+    "freeze",
     "functional",
+    "fuse",
     "nn",
+    "no_stat_update",
     "norms",
+    "param_groups",
+    "recalibrate",
+    "revert",
+    "unfreeze",
     "weight_standardization",
 ]

@@ -152,8 +152,15 @@ def affine_norm(
         tensor([0., 1.])
     """
     values = floating(x)
+    scale, offset = affine_of(center, variance, weight, bias, eps)
+    return torch.addcmul(offset.to(values.dtype), values, scale.to(values.dtype)).to(x.dtype)
+
+
+def affine_of(
+    center: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    """The normalization with given statistics as one multiplication and one addition: (scale, offset)."""
     scale = (variance + eps).rsqrt()
     scale = scale if weight is None else scale * weight
     offset = -center * scale
-    offset = offset if bias is None else offset + bias
-    return torch.addcmul(offset.to(values.dtype), values, scale.to(values.dtype)).to(x.dtype)
+    return scale, offset if bias is None else offset + bias

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..functional import NormStatistics
+from ..functional import NormStatistics, affine_norm
 from ..functional._arguments import spread_power
-from ..ops import follow
-from ._base import NormLayer
+from ..functional._aug import affine_of
+from ..ops import follow, statistics_paused
+from ._base import NormLayer, along_channels
 
 
 class RunningNormLayer(NormLayer):
@@ -62,7 +63,7 @@ class RunningNormLayer(NormLayer):
 
     def _follow(self, statistics: NormStatistics, over: tuple[int, ...] = ()) -> None:
         """Let the buffers follow a batch. ``over``: dimensions of the statistics to average (instances)."""
-        if self.num_batches_tracked is None:
+        if self.num_batches_tracked is None or statistics_paused():
             return
         self.num_batches_tracked.add_(1)
         factor: float | Tensor
@@ -81,15 +82,31 @@ class RunningNormLayer(NormLayer):
                 value = value.detach()
                 follow(buffer, value.mean(over) if over else value, factor)
 
-    def _running_center_and_variance(self) -> tuple[Tensor, Tensor]:
-        """What evaluation subtracts and divides by, per channel; copies, so that a later update harms no backward."""
+    def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Per channel, what evaluation subtracts, the squared spread it divides by, γ and β.
+
+        Copies of the buffers, so that a later update harms no backward.
+        """
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.running_center is not None
         removed = self.running_center.clone() * self._alpha()
         if self.running_scale is not None:
-            return removed, self.running_scale.clone()
-        return removed, self.running_var + (self.running_mean - removed).square()
+            variance = self.running_scale.clone()
+        else:
+            variance = self.running_var + (self.running_mean - removed).square()
+        return removed, variance, self.weight, self.bias
+
+    def _evaluate(self, input: Tensor) -> Tensor:
+        """The input normalized with the running statistics."""
+        center, variance, gamma, beta = (along_channels(part, input) for part in self._evaluation())
+        assert center is not None
+        assert variance is not None
+        return affine_norm(input, center, variance, weight=gamma, bias=beta, eps=self.eps)
+
+    def evaluation_affine(self) -> tuple[Tensor, Tensor]:
+        """Evaluation is affine: scale and offset per channel, y = scale · x + offset."""
+        return affine_of(*self._evaluation(), self.eps)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """A torch BatchNorm or InstanceNorm state_dict becomes ours: the mean is the first guess of the center."""

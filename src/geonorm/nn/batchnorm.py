@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import affine_norm, aug_norm
+from ..functional import aug_norm
 from ._base import AugOptions, along_channels, check_batch_input, element_weight, pass_through
 from ._running import RunningNormLayer
 
@@ -44,8 +44,7 @@ class _AugBatchNorm(RunningNormLayer):
         if not input.numel():
             return pass_through(input, gamma, beta)
         if not self._measures(input):
-            center, variance = (along_channels(value, input) for value in self._running_center_and_variance())
-            return affine_norm(input, center, variance, weight=gamma, bias=beta, eps=self.eps)
+            return self._evaluate(input)
         if input.numel() == self.num_features and self.single_element == "identity":
             return pass_through(input, gamma, beta)
         phi, alpha = self.phi, self._alpha()

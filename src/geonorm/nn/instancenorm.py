@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import affine_norm, aug_norm
+from ..functional import aug_norm
 from ._base import AugOptions, along_channels, element_weight, pass_through
 from ._running import RunningNormLayer
 
@@ -49,8 +49,7 @@ class _AugInstanceNorm(RunningNormLayer):
         dims = tuple(range(2, input.dim()))
         single = input.numel() == input.shape[0] * input.shape[1]
         if self.track_running_stats and (not self.training or (single and self.single_element == "running")):
-            center, variance = (along_channels(value, input) for value in self._running_center_and_variance())
-            return affine_norm(input, center, variance, weight=gamma, bias=beta, eps=self.eps)
+            return self._evaluate(input)
         if single:
             if self.single_element == "identity":
                 return pass_through(input, gamma, beta)

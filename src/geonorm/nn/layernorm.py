@@ -57,6 +57,9 @@ class AugLayerNorm(NormLayer):
         no_running_statistics(self)
         self._affine_parameters(shape, elementwise_affine, elementwise_affine and bias, factory)
         self.reset_parameters()
+        # In evaluation torch's TransformerEncoderLayer skips its norms and calls a fused kernel with their weights,
+        # unless one of them has a hook.
+        self.register_forward_hook(_keep_output)
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
@@ -84,3 +87,7 @@ class AugLayerNorm(NormLayer):
         """Torch's arguments, then ours."""
         affine = f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
         return f"{self.normalized_shape}, eps={self.eps}, {affine}, {self._describe()}"
+
+
+def _keep_output(layer: AugLayerNorm, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return output

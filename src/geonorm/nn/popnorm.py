@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import NormStatistics, affine_norm
+from ..functional import NormStatistics
 from ..functional._arguments import spread_power
 from ..functional._pop import pop_parameters
-from ..ops import follow
+from ..ops import follow, statistics_paused
 from ._base import along_channels, check_batch_input, element_weight
 from ._pop import PopLayer, PopOptions
 from ._running import RunningNormLayer
@@ -83,6 +83,8 @@ class _PopNorm(PopLayer, RunningNormLayer):
         """The largest |z| depends on the shift: both ends are followed, and evaluation adds the shift to them."""
         if self.running_upper is None or self.running_lower is None or self.num_batches_tracked is None:
             return
+        if statistics_paused():
+            return
         values = input.detach().to(statistics.center.dtype)
         high, low = values, values
         if share is not None:
@@ -93,7 +95,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
         follow(self.running_upper, high.amax(dims, keepdim=True) - center, factor)
         follow(self.running_lower, center - low.amin(dims, keepdim=True), factor)
 
-    def _evaluate(self, input: Tensor) -> Tensor:
+    def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.running_center is not None
@@ -104,22 +106,17 @@ class _PopNorm(PopLayer, RunningNormLayer):
         removed = alpha * center if self.center else torch.zeros_like(center)
         removed = removed if inside is None else removed - inside
         if not self.scale:
-            variance = torch.ones_like(center) - self.eps
+            return removed, torch.ones_like(center) - self.eps, gamma, outside
+        # The spread is about 0 of x itself when scaling comes first, else of x − removed.
+        about = torch.zeros_like(center) if self.order == "scale_first" else removed
+        if self.running_upper is not None and self.running_lower is not None:
+            gap = center - about
+            variance = torch.maximum(self.running_upper + gap, self.running_lower - gap).square()
+        elif self.running_scale is not None:
+            variance = self.running_scale.clone()
         else:
-            # The spread is about 0 of x itself when scaling comes first, else of x − removed.
-            about = torch.zeros_like(center) if self.order == "scale_first" else removed
-            if self.running_upper is not None and self.running_lower is not None:
-                gap = center - about
-                variance = torch.maximum(self.running_upper + gap, self.running_lower - gap).square()
-            elif self.running_scale is not None:
-                variance = self.running_scale.clone()
-            else:
-                variance = self.running_var + (self.running_mean - about).square()
-        parts = [along_channels(part, input) for part in (removed, variance)]
-        gamma, outside = (
-            along_channels(part, input) if part is not None and part.dim() else part for part in (gamma, outside)
-        )
-        return affine_norm(input, *parts, weight=gamma, bias=outside, eps=self.eps)
+            variance = self.running_var + (self.running_mean - about).square()
+        return removed, variance, gamma, outside
 
     def extra_repr(self) -> str:
         """Torch's arguments, then ours."""

@@ -28,12 +28,17 @@ class Norm(NamedTuple):
         line: what it is, in one line.
         build: from (channels, dim, arguments) to a layer; ``None`` for those that act on weights.
         implied: arguments that the name stands for; a spec may change them.
+        axes: which values form a group: ``"batch"``, ``"layer"``, ``"group"``, ``"instance"``, ``"graph"``; ``"same"``
+            for those of the layer it replaces, ``"weight"`` for rows of weights, ``"none"`` for no normalization.
+        before: whether it stands before the operation rather than behind it.
     """
 
     name: str
     line: str
     build: Builder | None
     implied: dict[str, Any]
+    axes: str = "batch"
+    before: bool = False
 
 
 class Spec(NamedTuple):
@@ -88,24 +93,41 @@ _POP = _by_dim(popnorm, "PopNorm")
 NORMS: dict[str, Norm] = {
     norm.name: norm
     for norm in [
-        Norm("none", "no normalization", _identity, {}),
+        Norm("none", "no normalization", _identity, {}, "none"),
         Norm("bn", "BatchNorm: mean and rms over the batch, per channel (torch)", _torch_twin("BatchNorm"), {}),
-        Norm("ln", "LayerNorm: mean and rms over the features of each sample (torch)", _of_channels(nn.LayerNorm), {}),
-        Norm("gn", "GroupNorm: mean and rms over groups of channels (torch)", _group(nn.GroupNorm), {}),
         Norm(
-            "in", "InstanceNorm: mean and rms over each channel of each sample (torch)", _torch_twin("InstanceNorm"), {}
+            "ln",
+            "LayerNorm: mean and rms over the features of each sample (torch)",
+            _of_channels(nn.LayerNorm),
+            {},
+            "layer",
         ),
-        Norm("graphnorm", "GraphNorm: mean, a learned share of it, and rms over each graph", _graph_twin, {}),
-        Norm("aug", "AugNorm over the groups of the layer it replaces; BatchNorm's by default", _AUG_BATCH, {}),
+        Norm("gn", "GroupNorm: mean and rms over groups of channels (torch)", _group(nn.GroupNorm), {}, "group"),
+        Norm(
+            "in",
+            "InstanceNorm: mean and rms over each channel of each sample (torch)",
+            _torch_twin("InstanceNorm"),
+            {},
+            "instance",
+        ),
+        Norm("graphnorm", "GraphNorm: mean, a learned share of it, and rms over each graph", _graph_twin, {}, "graph"),
+        Norm("aug", "AugNorm over the groups of the layer it replaces; BatchNorm's by default", _AUG_BATCH, {}, "same"),
         Norm("augbn", "AugNorm over the batch: the L^φ center in the place of the mean", _AUG_BATCH, {}),
-        Norm("augln", "AugNorm over the features of each sample", _of_channels(layernorm.AugLayerNorm), {}),
-        Norm("auggroup", "AugNorm over groups of channels", _group(groupnorm.AugGroupNorm), {}),
-        Norm("augin", "AugNorm over each channel of each sample", _by_dim(instancenorm, "AugInstanceNorm"), {}),
+        Norm("augln", "AugNorm over the features of each sample", _of_channels(layernorm.AugLayerNorm), {}, "layer"),
+        Norm("auggroup", "AugNorm over groups of channels", _group(groupnorm.AugGroupNorm), {}, "group"),
+        Norm(
+            "augin",
+            "AugNorm over each channel of each sample",
+            _by_dim(instancenorm, "AugInstanceNorm"),
+            {},
+            "instance",
+        ),
         Norm(
             "auggraph",
             "AugNorm over each graph, with a learned share of the center",
             _of_channels(graphnorm.AugGraphNorm),
             {},
+            "graph",
         ),
         Norm("diffphi", "AugNorm over the batch with φ learned per channel", _AUG_BATCH, {"learn_phi": True}),
         Norm("median", "median in the place of the mean: AugNorm at φ=1", _AUG_BATCH, {"phi": 1.0}),
@@ -118,13 +140,20 @@ NORMS: dict[str, Norm] = {
             {"phi": math.inf, "spread": "max_abs"},
         ),
         Norm("robustbn", "robust center and robust spread over the batch", _AUG_BATCH, {"spread": "robust"}),
-        Norm("pop", "POP-Norm over the batch: before the operation, shift inside, divisor κ", _POP, {}),
-        Norm("popin", "POP-Norm over each channel of each sample", _by_dim(popinstancenorm, "PopInstanceNorm"), {}),
-        Norm("popgroup", "POP-Norm over groups of channels", _group(popgroupnorm.PopGroupNorm), {}),
-        Norm("wn", "weight normalization: length and direction of each row apart (torch)", None, {}),
-        Norm("ws", "weight standardization: rows of mean 0 and variance 1", None, {}),
-        Norm("cwn", "centered weight normalization: rows of mean 0 and length 1", None, {}),
-        Norm("sn", "spectral normalization: largest singular value 1 (torch)", None, {}),
+        Norm("pop", "POP-Norm over the batch: before the operation, shift inside, divisor κ", _POP, {}, "batch", True),
+        Norm(
+            "popin",
+            "POP-Norm over each channel of each sample",
+            _by_dim(popinstancenorm, "PopInstanceNorm"),
+            {},
+            "instance",
+            True,
+        ),
+        Norm("popgroup", "POP-Norm over groups of channels", _group(popgroupnorm.PopGroupNorm), {}, "group", True),
+        Norm("wn", "weight normalization: length and direction of each row apart (torch)", None, {}, "weight"),
+        Norm("ws", "weight standardization: rows of mean 0 and variance 1", None, {}, "weight"),
+        Norm("cwn", "centered weight normalization: rows of mean 0 and length 1", None, {}, "weight"),
+        Norm("sn", "spectral normalization: largest singular value 1 (torch)", None, {}, "weight"),
     ]
 }
 

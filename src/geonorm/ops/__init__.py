@@ -4,7 +4,7 @@ implementations."""
 from ._center import Center, center
 from .checks import can_look, check_values
 from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
-from .running import follow
+from .running import follow, pause_statistics, statistics_paused
 
 __all__ = [
     "Axes",
@@ -15,6 +15,8 @@ __all__ = [
     "center",
     "check_values",
     "follow",
+    "pause_statistics",
     "power_of_two",
+    "statistics_paused",
     "unit_weight",
 ]

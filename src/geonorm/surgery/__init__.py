@@ -1,0 +1,22 @@
+"""Verbs on existing models: put the layers in and live with them."""
+
+from .convert import convert
+from .freeze import freeze, unfreeze
+from .fuse import fuse
+from .param_groups import param_groups
+from .recalibrate import recalibrate
+from .report import Report
+from .revert import revert
+from .stat_update import no_stat_update
+
+__all__ = [
+    "Report",
+    "convert",
+    "freeze",
+    "fuse",
+    "no_stat_update",
+    "param_groups",
+    "recalibrate",
+    "revert",
+    "unfreeze",
+]

@@ -1,0 +1,117 @@
+"""``freeze`` and ``unfreeze``: norms that stay in evaluation while the model trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from .layouts import is_norm, keeps_statistics
+from .report import Change, Left, Report
+from .select import Where, check_model, chosen
+
+_TRAINED = "_geonorm_trained"  # the parameters that freeze stopped
+
+
+def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Report:
+    """Let the norms of a model use and keep their running statistics, whatever ``model.train()`` says.
+
+        y = γ·(x − running_mean)/√(running_var + eps) + β        in training too
+
+    For fine-tuning with small batches. Works on torch's layers and on those of this library. ``unfreeze`` undoes it.
+
+    Args:
+        model: any model.
+        where: which norms: a name pattern, several, or a function of (name, module). All by default.
+        affine: also stop training the norms' own parameters (γ, β, φ, α).
+
+    Shape:
+        - that of the model.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
+        >>> print(geonorm.freeze(model))
+        freeze: 1 module changed, 0 left
+        <BLANKLINE>
+        module  before       after
+        ------  -----------  ------
+        1       BatchNorm2d  frozen
+        >>> y = model.train()(torch.randn(2, 3, 8, 8))
+        >>> model[1].num_batches_tracked
+        tensor(0)
+    """
+    check_model(model, "freeze")
+    is_chosen, report = chosen(model, where), Report("freeze")
+    for name, module in model.named_modules():
+        if not is_norm(module) or not is_chosen(name, module):
+            continue
+        done = []
+        if keeps_statistics(module) and not is_frozen(module):
+            module.register_forward_pre_hook(_stay_in_evaluation)
+            module.training = False
+            done.append("frozen")
+        trained = [p for p in module.parameters(recurse=False) if p.requires_grad] if affine else []
+        if trained:
+            module.__dict__.setdefault(_TRAINED, []).extend(trained)
+            for parameter in trained:
+                parameter.requires_grad_(False)
+            done.append("parameters fixed")
+        if done:
+            report.changed.append(Change(name or "(model)", type(module).__name__, ", ".join(done)))
+        elif not keeps_statistics(module) and not affine:
+            reason = "keeps no running statistics: it measures every input"
+            report.left.append(Left(name or "(model)", type(module).__name__, reason))
+    return report
+
+
+def unfreeze(model: nn.Module, where: Where = None) -> Report:
+    """Let frozen norms train again; the inverse of ``freeze``.
+
+    They take up the mode that the model is in, and the parameters that ``freeze`` stopped are trained again.
+
+    Args:
+        model: a model with frozen norms.
+        where: which ones, as in ``freeze``.
+
+    Shape:
+        - that of the model.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
+        >>> report = geonorm.freeze(model, affine=True)
+        >>> print(geonorm.unfreeze(model))
+        unfreeze: 1 module changed, 0 left
+        <BLANKLINE>
+        module  before  after
+        ------  ------  -----------
+        1       frozen  BatchNorm2d
+        >>> model[1].weight.requires_grad, model[1].training
+        (True, True)
+    """
+    check_model(model, "unfreeze")
+    is_chosen, report = chosen(model, where), Report("unfreeze")
+    for name, module in model.named_modules():
+        stopped = module.__dict__.get(_TRAINED)
+        if not (stopped or is_frozen(module)) or not is_chosen(name, module):
+            continue
+        for key, hook in list(module._forward_pre_hooks.items()):
+            if hook is _stay_in_evaluation:
+                del module._forward_pre_hooks[key]
+        module.training = model.training
+        for parameter in module.__dict__.pop(_TRAINED, []):
+            parameter.requires_grad_(True)
+        report.changed.append(Change(name or "(model)", "frozen", type(module).__name__))
+    return report
+
+
+def is_frozen(module: nn.Module) -> bool:
+    """Whether a norm stays in evaluation."""
+    return any(hook is _stay_in_evaluation for hook in module._forward_pre_hooks.values())
+
+
+def _stay_in_evaluation(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    """The hook of a frozen norm: ``model.train()`` may have set its flag. A hook is copied and pickled with it."""
+    if module.training:
+        module.training = False

@@ -1,0 +1,151 @@
+"""Measuring the statistics of one norm over many batches, exactly."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .layouts import is_ours, layout_of
+from .report import Change, Left, Report
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
+
+
+class Gauge:
+    """Pooled statistics of the values that reach one norm.
+
+    Mean and variance are added up batch by batch. Other centers and spreads have no such sums: the inputs are kept, and
+    the layer itself measures them as one batch. Instance statistics are averages over instances, and add up again.
+    """
+
+    def __init__(self, name: str, layer: Any) -> None:
+        self.name, self.layer = name, layer
+        self.shadow = _shadow_of(layer)
+        layout = layout_of(layer)
+        self.per_instance = layout is not None and layout.axes == "instance"
+        self.keeps_inputs = not self.per_instance and is_ours(layer) and not _has_plain_moments(layer)
+        self.rank = 2 + (1 if layout is None or layout.dim is None else layout.dim)
+        self.averages = False  # of batch centers, where the inputs do not fit
+        self.batches, self.values, self.mass = 0, 0, 0.0
+        self.bytes = 0
+        self.kept: list[tuple[Tensor, Tensor | None]] | None = [] if self.keeps_inputs else None
+        self._mean: Tensor | float = 0.0
+        self._squares: Tensor | float = 0.0
+
+    def count(self, x: Tensor, share: Tensor | None) -> None:
+        """Size and plain moments of a batch; all layers need them, once."""
+        self.batches += 1
+        self.values += x.shape[0] if self.per_instance else x.numel() // x.shape[1]
+        self.bytes += x.numel() * x.element_size() * (1 if share is None else 2)
+        if self.per_instance:
+            self.shadow.momentum = x.shape[0] / self.values
+            self.shadow(x, **({} if share is None else {"weight": share}))
+            return
+        if share is not None:
+            share, x = share.double(), torch.where(share > 0, x, 0.0)
+        dims = [0, *range(2, x.dim())]
+        shape = [1, -1, *[1] * (x.dim() - 2)]
+        mass = x.numel() / x.shape[1] if share is None else share.sum(dims)
+        whole = 1.0 / mass if share is None else 1.0 / mass.clamp_min(1e-300)  # type: ignore[union-attr]
+
+        def mean_of(values: Tensor) -> Tensor:
+            values = values if share is None else values * share
+            return values.sum(dims, dtype=torch.float64) * whole
+
+        rough = mean_of(x)
+        centred = x - rough.view(shape).to(x.dtype)
+        rest = mean_of(centred)
+        mean = rough.to(x.dtype).double() + rest
+        squares = (mean_of(centred.square()) - rest.square()) * mass
+        total = self.mass + mass
+        gap = mean - self._mean
+        part = mass / (total if share is None else total.clamp_min(1e-300))  # type: ignore[union-attr]
+        self._squares = self._squares + squares + gap.square() * self.mass * part
+        self._mean = self._mean + gap * part
+        self.mass = total  # type: ignore[assignment]
+
+    def keep(self, x: Tensor, share: Tensor | None) -> None:
+        """The inputs themselves, channel by channel."""
+        assert self.kept is not None
+        self.kept.append((_by_channel(x), None if share is None else _by_channel(share.expand_as(x))))
+
+    def average(self, x: Tensor, share: Tensor | None, before: float) -> None:
+        """One batch of an average that counts batches by their values."""
+        own = x.numel() // x.shape[1]
+        self.shadow.momentum = own / (before + own)
+        self.shadow(x, **({} if share is None else {"weight": share}))
+
+    def finish(self) -> None:
+        """Measure the inputs that were kept, and let them go."""
+        if not self.kept:
+            return
+        values = torch.cat([x for x, _ in self.kept], 1)
+        shares = [share for _, share in self.kept]
+        whole = None
+        if any(share is not None for share in shares):
+            whole = torch.cat([torch.ones_like(x) if share is None else share.to(x) for x, share in self.kept], 1)
+        self.kept = None
+        shape = [1, len(values), *[1] * (self.layer._ranks[-1] - 3), values.shape[1]]
+        self.shadow.momentum = 1.0
+        self.shadow(values.view(shape), **({} if whole is None else {"weight": whole.view(shape)}))
+
+    def commit(self, report: Report) -> None:
+        """The measured statistics into the layer's own buffers, or the reason why not."""
+        kind = type(self.layer).__name__
+        if not self.batches:
+            report.left.append(Left(self.name or "(model)", kind, "no batch went through it"))
+            return
+        found = dict(self.shadow.named_buffers(recurse=False))
+        if not self.per_instance:
+            mass = torch.as_tensor(self.mass, dtype=torch.float64)
+            found["running_mean"] = torch.as_tensor(self._mean)
+            found["running_var"] = torch.as_tensor(self._squares) / (mass - 1)
+            if is_ours(self.layer) and not self.keeps_inputs:
+                found["running_center"] = found["running_mean"]
+        found["num_batches_tracked"] = torch.tensor(self.batches)
+        if not all(bool(value.isfinite().all()) for value in found.values()):
+            reason = "the batches give statistics that are not finite; the old ones are kept"
+            report.left.append(Left(self.name or "(model)", kind, reason))
+            return
+        for name, value in found.items():
+            if self.layer._buffers.get(name) is not None:
+                self.layer._buffers[name].copy_(value)
+        what = "instances" if self.per_instance else "values"
+        note = ""
+        if self.averages:
+            note = f"center averaged over batches: its inputs take {self.bytes / 1e9:.3g} GB, more than memory allows"
+        counted = f"{self.values} {what} in {self.batches} batches"
+        report.changed.append(Change(self.name or "(model)", kind, counted, note))
+
+
+def share_of(x: Tensor, kwargs: dict[str, Any]) -> Tensor | None:
+    """How much each value counts, as the layer was told."""
+    share: Tensor | None = kwargs.get("mask") if kwargs.get("mask") is not None else kwargs.get("weight")
+    return None if share is None else share.expand_as(x)
+
+
+def _has_plain_moments(layer: Any) -> bool:
+    others = ("running_scale", "running_upper")
+    return layer.phi_start == 2 and not layer.learn_phi and all(getattr(layer, name, None) is None for name in others)
+
+
+def _shadow_of(layer: nn.Module) -> Any:
+    """A copy that measures in the layer's stead, without its hooks."""
+    kept = {name: layer.__dict__[name] for name in _HOOKS}
+    memory = layer.__dict__.pop("_geonorm_memory", None)
+    try:
+        for name, hooks in kept.items():
+            layer.__dict__[name] = type(hooks)()
+        shadow = copy.deepcopy(layer)
+    finally:
+        layer.__dict__.update(kept)
+        if memory is not None:
+            layer.__dict__["_geonorm_memory"] = memory
+    return shadow.train()
+
+
+def _by_channel(x: Tensor) -> Tensor:
+    return x.movedim(1, 0).flatten(1)

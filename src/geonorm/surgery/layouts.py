@@ -1,0 +1,177 @@
+"""Which modules are normalizations, and what each says about its input."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .. import nn as ours
+from ..nn._base import NormLayer
+
+
+class Layout(NamedTuple):
+    """What a normalization layer says about itself.
+
+    Attributes:
+        axes: ``"batch"``, ``"layer"``, ``"group"``, ``"instance"`` or ``"graph"``.
+        channels: number of channels, or the normalized shape of a LayerNorm.
+        dim: spatial dimensions of the input; ``None`` if it takes any.
+        arguments: torch's arguments beyond the channels, by the names of the constructor.
+    """
+
+    axes: str
+    channels: Any
+    dim: int | None
+    arguments: dict[str, Any]
+
+
+_DIMS = (1, 2, 3)
+_BATCH = {
+    **{getattr(nn, f"BatchNorm{d}d"): d for d in _DIMS},
+    **{getattr(ours, f"AugBatchNorm{d}d"): d for d in _DIMS},
+}
+_INSTANCE = {
+    **{getattr(nn, f"InstanceNorm{d}d"): d for d in _DIMS},
+    **{getattr(ours, f"AugInstanceNorm{d}d"): d for d in _DIMS},
+}
+_PYG_GRAPH = "torch_geometric.nn.norm.graph_norm.GraphNorm"
+
+# Subclasses with a forward of their own that is the norm and something around it.
+PLAIN, CHANNELS_FIRST, ACTIVATED, BOTH = "plain", "channels_first", "activated", "both"
+_KNOWN_FORWARDS = {
+    "timm.layers.norm.LayerNorm": PLAIN,
+    "timm.layers.norm.GroupNorm": PLAIN,
+    "timm.layers.norm.GroupNorm1": PLAIN,
+    "timm.layers.norm.LayerNorm2d": CHANNELS_FIRST,
+    "timm.layers.norm_act.BatchNormAct2d": ACTIVATED,
+    "timm.layers.norm_act.GroupNormAct": ACTIVATED,
+    "timm.layers.norm_act.GroupNorm1Act": ACTIVATED,
+    "timm.layers.norm_act.LayerNormAct": ACTIVATED,
+    "timm.layers.norm_act.LayerNormAct2d": BOTH,
+    "torchvision.models.convnext.LayerNorm2d": CHANNELS_FIRST,
+}
+
+
+def qualified_name(module: nn.Module) -> str:
+    """Where the class of a module is defined."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def own_forward(module: nn.Module) -> str | None:
+    """How the forward of a torch norm's subclass differs from torch's; ``None`` if that is not known."""
+    for base in (*_BATCH, *_INSTANCE, nn.LayerNorm, nn.GroupNorm):
+        if isinstance(module, base):
+            same = type(module).forward is base.forward
+            return PLAIN if same else _KNOWN_FORWARDS.get(qualified_name(module))
+    return PLAIN
+
+
+def layout_of(module: nn.Module) -> Layout | None:
+    """The layout of a normalization behind an operation, torch's or ours; ``None`` for anything else."""
+    if isinstance(module, (nn.modules.lazy.LazyModuleMixin, nn.SyncBatchNorm)) or own_forward(module) is None:
+        return None
+    for kinds, axes in ((_BATCH, "batch"), (_INSTANCE, "instance")):
+        for kind, dim in kinds.items():
+            if isinstance(module, kind):
+                names = ("eps", "momentum", "affine", "track_running_stats")
+                arguments = {name: getattr(module, name) for name in names}
+                return Layout(axes, module.num_features, dim, {**arguments, **_bias(module)})
+    if isinstance(module, (nn.LayerNorm, ours.AugLayerNorm)):
+        arguments = {"eps": module.eps, "elementwise_affine": module.elementwise_affine, **_bias(module)}
+        return Layout("layer", tuple(module.normalized_shape), None, arguments)
+    if isinstance(module, (nn.GroupNorm, ours.AugGroupNorm)):
+        arguments = {"groups": module.num_groups, "eps": module.eps, "affine": module.affine, **_bias(module)}
+        return Layout("group", module.num_channels, None, arguments)
+    if isinstance(module, ours.AugGraphNorm) or qualified_name(module) == _PYG_GRAPH:
+        return Layout("graph", module.in_channels, None, {"eps": module.eps})
+    return None
+
+
+def _bias(module: Any) -> dict[str, bool]:
+    """Whether the affine part has a bias, where it could have gone without."""
+    return {"bias": False} if module.weight is not None and module.bias is None else {}
+
+
+def is_ours(module: nn.Module) -> bool:
+    """Whether it is a layer of this library."""
+    return isinstance(module, NormLayer)
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module normalizes: known, ours, or called so (and not a mere wrapper around a known one)."""
+    if layout_of(module) is not None or is_ours(module):
+        return True
+    if not re.search(r"(Norm|_norm)(Act)?\d?d?$", type(module).__name__):
+        return False
+    return not any(layout_of(child) is not None for child in module.children())
+
+
+def keeps_statistics(module: nn.Module) -> bool:
+    """Whether a norm keeps running statistics, torch's or ours."""
+    return is_norm(module) and isinstance(getattr(module, "running_mean", None), Tensor)
+
+
+def why_unknown(module: nn.Module) -> str:
+    """The reason why a norm has no known layout."""
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin):
+        return "it does not know its channels yet; run a batch through the model first"
+    if isinstance(module, nn.SyncBatchNorm):
+        return "it does not say how many dimensions its input has; convert before torch's convert_sync_batchnorm"
+    if own_forward(module) is None:
+        return "a subclass with a forward of its own, which would be lost"
+    if type(module).__name__ == "RMSNorm":
+        return "it has no center"
+    return "its axes are not known here"
+
+
+def factory_of(module: nn.Module) -> dict[str, Any]:
+    """Device and dtype of a module's floating-point tensors."""
+    for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+        if tensor.is_floating_point():
+            return {"device": tensor.device, "dtype": tensor.dtype}
+    return {"device": None, "dtype": None}
+
+
+def dress(new: nn.Module, old: nn.Module) -> None:
+    """Give a replacement what the old module's own forward did around the norm."""
+    form = own_forward(old)
+    if form in (CHANNELS_FIRST, BOTH) and not isinstance(new, nn.Identity):
+        new.register_forward_pre_hook(_channels_to_the_end)
+        new.register_forward_hook(_channels_back)
+    if form in (ACTIVATED, BOTH):
+        for name in ("drop", "act"):
+            new.add_module(name, getattr(old, name, None))
+        new.register_forward_hook(_drop_and_activate)
+
+
+def _channels_to_the_end(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (inputs[0].movedim(1, -1), *inputs[1:])
+
+
+def _channels_back(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return output.movedim(-1, 1)
+
+
+def _drop_and_activate(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    for step in (module.drop, module.act):
+        output = output if step is None else step(output)
+    return output
+
+
+@torch.no_grad()
+def evaluation_affine(module: Any) -> tuple[Tensor, Tensor] | None:
+    """Scale and offset per channel of a norm in evaluation; ``None`` if it measures its input then too."""
+    if not keeps_statistics(module):
+        return None
+    if layout_of(module) is None and not is_ours(module) and not isinstance(module, nn.SyncBatchNorm):
+        return None
+    if is_ours(module):
+        affine: tuple[Tensor, Tensor] = module.evaluation_affine()
+        return affine
+    scale = (module.running_var + module.eps).rsqrt()
+    scale = scale if module.weight is None else scale * module.weight
+    offset = -module.running_mean * scale
+    return scale, offset if module.bias is None else offset + module.bias

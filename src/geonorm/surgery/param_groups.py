@@ -1,0 +1,104 @@
+"""``param_groups``: which parameters weight decay is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+from torch.nn import Parameter
+
+from .layouts import is_norm
+from .report import table
+from .select import check_model
+
+
+class ParamGroups(list[dict[str, Any]]):
+    """Parameter groups for an optimizer. Print as a table."""
+
+    def __init__(self, groups: Iterable[dict[str, Any]], names: dict[str, list[str]]) -> None:
+        super().__init__(groups)
+        self._names = names
+
+    def __str__(self) -> str:
+        rows = [
+            (
+                group["name"],
+                str(len(group["params"])),
+                str(sum(p.numel() for p in group["params"])),
+                f"{group['weight_decay']:g}",
+                f"{group['lr']:g}" if "lr" in group else "",
+                _shortened(self._names[group["name"]]),
+            )
+            for group in self
+        ]
+        return "\n".join(table(("group", "tensors", "values", "weight decay", "lr", "such as"), rows))
+
+
+def param_groups(model: nn.Module, weight_decay: float, phi_lr: float | None = None) -> ParamGroups:
+    """Parameter groups for an optimizer: weight decay for weights alone.
+
+        decay: weights of operations        no_decay: biases, and all parameters of norms        phi: learned φ
+
+    Weight decay on γ, β, φ or α does not regularize what it is meant to. Works with torch's norms and those of this
+    library; the length of a weight-normalized weight counts as a parameter of a norm. Frozen parameters are left out.
+
+    Args:
+        model: any model.
+        weight_decay: of the decayed group.
+        phi_lr: a learning rate of its own for learned φ; without it φ is in the group without decay.
+
+    Shape:
+        - none
+
+    Examples:
+        >>> import torch, geonorm
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), geonorm.AugBatchNorm1d(8, learn_phi=True))
+        >>> groups = geonorm.param_groups(model, 1e-4, phi_lr=0.01)
+        >>> print(groups)
+        group     tensors  values  weight decay  lr    such as
+        --------  -------  ------  ------------  ----  ------------------------
+        decay     1        32      0.0001              0.weight
+        no_decay  3        24      0                   0.bias, 1.weight, 1.bias
+        phi       1        8       0             0.01  1.phi_offset
+        >>> optimizer = torch.optim.SGD(groups, lr=0.1)
+    """
+    check_model(model, "group the parameters of")
+    if weight_decay < 0:
+        raise ValueError(f"expected weight_decay >= 0 (got {weight_decay})")
+    params: dict[str, list[Parameter]] = {"decay": [], "no_decay": [], "phi": []}
+    names: dict[str, list[str]] = {key: [] for key in params}
+    kinds: dict[int, tuple[str, str, Parameter]] = {}
+    for prefix, module in model.named_modules():
+        for name, parameter in module.named_parameters(prefix, recurse=False):
+            kind = _kind(module, name.rpartition(".")[2], name, phi_lr is not None)
+            # A parameter that is shared with a norm, or stands somewhere as a bias, is not decayed anywhere.
+            known = kinds.get(id(parameter))
+            if known is None or known[0] == "decay":
+                kinds[id(parameter)] = (kind, name if known is None else known[1], parameter)
+    for kind, name, parameter in kinds.values():
+        if parameter.requires_grad:
+            params[kind].append(parameter)
+            names[kind].append(name)
+    settings: dict[str, dict[str, Any]] = {
+        "decay": {"weight_decay": weight_decay},
+        "no_decay": {"weight_decay": 0.0},
+        "phi": {"weight_decay": 0.0, "lr": phi_lr},
+    }
+    return ParamGroups(
+        [{"name": kind, "params": params[kind], **settings[kind]} for kind in params if params[kind]], names
+    )
+
+
+def _kind(module: nn.Module, name: str, full_name: str, phi_apart: bool) -> str:
+    if name == "phi_offset" and phi_apart:
+        return "phi"
+    if is_norm(module) or name == "bias" or name.endswith("_bias") or ".parametrizations.bias." in full_name:
+        return "no_decay"
+    if isinstance(module, nn.utils.parametrize.ParametrizationList) and name == "original0":
+        return "no_decay"  # the lengths of a weight-normalized weight
+    return "decay"
+
+
+def _shortened(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

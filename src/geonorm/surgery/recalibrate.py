@@ -1,0 +1,214 @@
+"""``recalibrate``: measure running statistics anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .freeze import is_frozen
+from .gauge import Gauge, share_of
+from .layouts import is_ours, keeps_statistics, layout_of
+from .progress import progress
+from .report import Left, Report
+from .select import Where, check_model, chosen
+
+
+def recalibrate(
+    model: nn.Module,
+    batches: Iterable[Any],
+    forward: Callable[[nn.Module, Any], Any] | None = None,
+    *,
+    where: Where = None,
+    memory: int = 1 << 30,
+) -> Report:
+    """Measure the running statistics of all norms anew, from given batches.
+
+        running_mean, running_var, running_center, ... = those of all values that reach the layer, pooled
+
+    Not an average over batches: batches of unequal size count by their values, and the center is that of the pooled
+    values. While it measures, norms normalize each batch with its own statistics, as in training; everything else
+    (dropout, say) is in evaluation. If anything fails, the statistics stay as they were. Works on torch's layers too.
+
+    Args:
+        model: any model, in any mode; the mode is kept.
+        batches: what the model is fed, such as a DataLoader: tensors, or tuples whose first entry is the input.
+        forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
+        where: which norms: a name pattern, several, or a function of (name, module). All by default.
+        memory: bytes for keeping inputs of layers, needed for centers other than the mean. More layers than fit are
+            measured in further passes over the batches; where a single one does not fit, its center is the average of
+            the batches' centers, and the report says so.
+
+    Shape:
+        - that of the model.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> model = torch.nn.Sequential(torch.nn.BatchNorm1d(2))
+        >>> print(geonorm.recalibrate(model, [torch.zeros(6, 2), torch.ones(2, 2)]))
+        recalibrate: 1 module changed, 0 left
+        <BLANKLINE>
+        module  before       after
+        ------  -----------  ---------------------
+        0       BatchNorm1d  8 values in 2 batches
+        >>> model[0].running_mean
+        tensor([0.2500, 0.2500])
+    """
+    check_model(model, "recalibrate")
+    report, gauges = Report("recalibrate"), []
+    is_chosen = chosen(model, where)
+    for name, module in model.named_modules():
+        if not keeps_statistics(module) or not is_chosen(name, module):
+            continue
+        if is_frozen(module):
+            report.left.append(Left(name or "(model)", type(module).__name__, "frozen; unfreeze it first"))
+        elif layout_of(module) is None and not is_ours(module):
+            report.left.append(Left(name or "(model)", type(module).__name__, "how it measures is not known here"))
+        else:
+            gauges.append(Gauge(name, module))
+    batches = batches if _can_repeat(batches) else list(batches)
+    _measure(model, batches, forward or _call, gauges, memory)
+    for gauge in gauges:
+        gauge.commit(report)
+    return report
+
+
+def _can_repeat(batches: Iterable[Any]) -> bool:
+    return iter(batches) is not batches
+
+
+def _call(model: nn.Module, batch: Any) -> Any:
+    """The model on a batch, or on the first entry of one."""
+    x = batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"expected batches of tensors, or of tuples that begin with one (got {type(batch).__name__}); "
+            "say how to call the model with forward=lambda model, batch: ..."
+        )
+    home = next(model.parameters(), None)
+    return model(x if home is None else x.to(home.device))
+
+
+def _measure(
+    model: nn.Module,
+    batches: Iterable[Any],
+    forward: Callable[[nn.Module, Any], Any],
+    gauges: list[Gauge],
+    memory: int,
+) -> None:
+    """Let the batches pass as often as the memory for kept inputs asks for."""
+    with _measuring(model, [gauge.layer for gauge in gauges]):
+        budget = _Budget(memory)
+
+        def first(gauge: Gauge, x: Tensor, share: Tensor | None) -> None:
+            gauge.count(x, share)
+            if gauge.kept is not None and budget.takes(gauge, x, share):
+                gauge.keep(x, share)
+
+        if not _pass(model, batches, forward, gauges, first):
+            raise ValueError("expected at least one batch to measure (got none)")
+        for gauge in gauges:
+            gauge.finish()
+        waiting = budget.refused
+        while waiting:
+            now, waiting = _fitting(waiting, memory)
+            seen = dict.fromkeys((id(gauge) for gauge in now), 0)
+
+            def again(gauge: Gauge, x: Tensor, share: Tensor | None, seen: dict[int, int] = seen) -> None:
+                if gauge.averages:
+                    gauge.average(x, share, seen[id(gauge)])
+                    seen[id(gauge)] += x.numel() // x.shape[1]
+                else:
+                    gauge.keep(x, share)
+
+            _pass(model, batches, forward, now, again)
+            for gauge in now:
+                gauge.finish()
+
+
+def _fitting(waiting: list[Gauge], memory: int) -> tuple[list[Gauge], list[Gauge]]:
+    """The gauges whose inputs fit together, and the rest. One that fits nowhere averages, which needs no memory."""
+    now: list[Gauge] = []
+    later: list[Gauge] = []
+    room = memory
+    for gauge in waiting:
+        gauge.averages = gauge.bytes > memory
+        needed = 0 if gauge.averages else gauge.bytes
+        if needed <= room:
+            gauge.kept = None if gauge.averages else []
+            now.append(gauge)
+            room -= needed
+        else:
+            later.append(gauge)
+    return now, later
+
+
+class _Budget:
+    """Memory for inputs in the first pass, when their sizes are not known yet: who oversteps it waits for another."""
+
+    def __init__(self, memory: int) -> None:
+        self.room = memory
+        self.refused: list[Gauge] = []
+
+    def takes(self, gauge: Gauge, x: Tensor, share: Tensor | None) -> bool:
+        size = x.numel() * x.element_size() * (1 if share is None else 2)
+        if size <= self.room:
+            self.room -= size
+            return True
+        self.room += gauge.bytes - size
+        gauge.kept = None
+        self.refused.append(gauge)
+        return False
+
+
+@contextmanager
+def _measuring(model: nn.Module, layers: Sequence[nn.Module]) -> Iterator[None]:
+    """The model in evaluation but for these norms, whose buffers are spare copies; afterwards everything as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(layer, dict(layer._buffers)) for layer in layers]
+    try:
+        model.eval()
+        for layer, own in buffers:
+            layer.training = True
+            layer._buffers.update({name: None if b is None else b.clone() for name, b in own.items()})
+        with torch.no_grad():
+            yield
+    finally:
+        for layer, own in buffers:
+            layer._buffers.update(own)
+        for module, mode in modes:
+            module.training = mode
+
+
+def _pass(
+    model: nn.Module,
+    batches: Iterable[Any],
+    forward: Callable[[nn.Module, Any], Any],
+    gauges: Sequence[Gauge],
+    look: Callable[[Gauge, Tensor, Tensor | None], None],
+) -> int:
+    """All batches once through the model; ``look`` sees what reaches each norm. How many there were."""
+
+    def watch(gauge: Gauge) -> Callable[..., None]:
+        def hook(layer: nn.Module, inputs: tuple[Tensor, ...], kwargs: dict[str, Any]) -> None:
+            x = inputs[0] if inputs else kwargs["input"]
+            if gauge.per_instance and x.dim() < gauge.rank:
+                x = x.unsqueeze(0)
+            if x.numel():
+                look(gauge, x.detach(), share_of(x, kwargs))
+
+        return hook
+
+    handles = [gauge.layer.register_forward_pre_hook(watch(gauge), with_kwargs=True) for gauge in gauges]
+    number = 0
+    try:
+        for batch in progress(batches, "recalibrate"):
+            forward(model, batch)
+            number += 1
+    finally:
+        for handle in handles:
+            handle.remove()
+    return number

@@ -1,0 +1,90 @@
+"""What a verb did: a table of the modules it changed, and of those it left with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Change(NamedTuple):
+    """One module that was changed.
+
+    Attributes:
+        name: its name in the model.
+        before: what it was.
+        after: what it is now.
+        note: what the user should know about it; may be empty.
+    """
+
+    name: str
+    before: str
+    after: str
+    note: str = ""
+
+
+class Left(NamedTuple):
+    """One module that was left as it is.
+
+    Attributes:
+        name: its name in the model.
+        kind: its class.
+        reason: why, and what to do about it.
+    """
+
+    name: str
+    kind: str
+    reason: str
+
+
+@dataclass
+class Report:
+    """What a verb did to a model. Prints as a table.
+
+    Attributes:
+        verb: the verb, with its main argument.
+        changed: modules that were changed.
+        left: modules that were left, with the reason.
+        notes: what concerns the whole model.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.RMSNorm(8))
+        >>> report = geonorm.convert(model, "aug(phi=2)")
+        >>> [change.name for change in report.changed], [left.name for left in report.left]
+        (['1'], ['2'])
+    """
+
+    verb: str
+    changed: list[Change] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{self.verb}: {_count(len(self.changed), 'module')} changed, {len(self.left)} left"]
+        changed, notes = self.changed, list(self.notes)
+        if len(changed) > 1 and changed[0].note and len({change.note for change in changed}) == 1:
+            notes.insert(0, f"all: {changed[0].note}")
+            changed = [change._replace(note="") for change in changed]
+        if changed:
+            lines += ["", *table(("module", "before", "after", "note"), changed)]
+        if self.left:
+            lines += ["", *table(("left", "kind", "reason"), self.left)]
+        if notes:
+            lines += ["", *[f"* {note}" for note in notes]]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a text table with columns as wide as they need; empty columns are left out."""
+    columns = [c for c in range(len(head)) if any(row[c] for row in rows)]
+    cells = [[str(row[c]) for c in columns] for row in [head, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,78 @@
+"""Which modules of a model a verb looks at: names, places, and the ``where`` argument."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+Where: TypeAlias = str | Sequence[str] | Callable[[str, nn.Module], bool] | None
+
+
+def check_model(model: nn.Module, verb: str) -> None:
+    """A model that can be changed in place."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a torch.nn.Module to {verb} (got {type(model).__name__})")
+    if isinstance(model, (DistributedDataParallel, DataParallel)):
+        raise ValueError(
+            f"expected the model itself (got {type(model).__name__}, which has already counted its parameters); "
+            f"{verb} the model first and wrap it then"
+        )
+
+
+class Places:
+    """Modules by name, each once, and every place where a module stands, for those that are shared."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._spots: dict[int, list[tuple[nn.Module, str]]] = {}
+        for parent in model.modules():
+            for attribute, child in parent._modules.items():
+                if child is not None:
+                    self._spots.setdefault(id(child), []).append((parent, attribute))
+
+    def __iter__(self) -> Iterator[tuple[str, nn.Module]]:
+        yield from list(self.model.named_modules())
+
+    def replace(self, old: nn.Module, new: nn.Module) -> bool:
+        """Put a module in the place of another, wherever that one stands. False for the model itself."""
+        spots = self._spots.get(id(old), [])
+        for parent, attribute in spots:
+            parent._modules[attribute] = new
+        self._spots[id(new)] = spots
+        return bool(spots)
+
+    def parents(self, module: nn.Module) -> list[nn.Module]:
+        """The modules it stands in."""
+        return [parent for parent, _ in self._spots.get(id(module), [])]
+
+
+def chosen(model: nn.Module, where: Where) -> Callable[[str, nn.Module], bool]:
+    """A test for the modules that ``where`` names. A pattern that matches nothing is an error."""
+    if where is None:
+        return lambda name, module: True
+    if callable(where):
+        return where
+    patterns = [where] if isinstance(where, str) else list(where)
+    names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            close = difflib.get_close_matches(pattern, names, n=3)
+            hint = f"; close are {', '.join(close)}" if close else ""
+            raise ValueError(f"where={pattern!r} matches no module of the model{hint}")
+    also = _other_names(model)
+    return lambda name, module: any(
+        fnmatchcase(candidate, pattern) for candidate in also.get(id(module), [name]) for pattern in patterns
+    )
+
+
+def _other_names(model: nn.Module) -> dict[int, list[str]]:
+    """All names of each module; a shared one may be chosen by any of them."""
+    names: dict[int, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        names.setdefault(id(module), []).append(name)
+    return names

@@ -1,0 +1,509 @@
+"""`convert` and `revert`: the same function where there is one, everything kept, and the way back."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import geonorm
+from geonorm.surgery.layouts import layout_of
+from outside_models import BATCH_NORMED, OUTSIDE, Nested, Outside, images, small_densenet, small_vgg, small_wrn, trained
+
+ids = {"ids": lambda case: case.name}
+
+
+def state(model: nn.Module) -> dict[str, Tensor]:
+    return {key: value.clone() for key, value in model.state_dict().items()}
+
+
+def same_state(model: nn.Module, before: dict[str, Tensor]) -> bool:
+    after = model.state_dict()
+    return before.keys() == after.keys() and all(torch.equal(after[key], before[key]) for key in before)
+
+
+@torch.no_grad()
+def outputs(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    return model.eval()(*inputs)
+
+
+def conv_net() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, bias=False), nn.BatchNorm2d(8)
+    )
+
+
+class TestSameFunction:
+    @pytest.mark.parametrize("case", OUTSIDE, **ids)
+    def test_phi_2_leaves_evaluation_unchanged(self, case: Outside) -> None:
+        model, inputs = trained(case), case.inputs()
+        expected = outputs(model, inputs)
+        report = geonorm.convert(model, "aug(phi=2)")
+        assert report.changed
+        torch.testing.assert_close(outputs(model, inputs), expected, rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize("case", BATCH_NORMED, **ids)
+    def test_augbn_phi_2(self, case: Outside) -> None:
+        model, inputs = trained(case), case.inputs()
+        expected = outputs(model, inputs)
+        report = geonorm.convert(model, "augbn(phi=2)")
+        assert report.changed
+        assert not report.left
+        torch.testing.assert_close(outputs(model, inputs), expected, rtol=1e-5, atol=1e-5)
+
+    def test_a_training_step_is_that_of_torch(self) -> None:
+        torch.manual_seed(0)
+        model = conv_net()
+        twin = copy.deepcopy(model)
+        geonorm.convert(model, "augbn(phi=2)")
+        x = torch.randn(4, 3, 9, 9)
+        for net in (model, twin):
+            net(x).square().sum().backward()
+        for (name, mine), theirs in zip(model.named_parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-4, msg=name)
+
+    def test_other_phi_says_what_it_starts_from(self) -> None:
+        model = trained(OUTSIDE[0])
+        mean = model.features.init_block.bn.running_mean.clone()
+        report = geonorm.convert(model, "aug(phi=1.5)")
+        assert all("running_center starts from the old mean" in change.note for change in report.changed)
+        assert torch.equal(model.features.init_block.bn.running_center, mean)
+
+
+class TestKept:
+    def test_names_parameters_statistics_mode_and_hooks(self) -> None:
+        model = conv_net().double().eval()
+        model[1].weight.data.uniform_()
+        model[1].weight.requires_grad_(False)
+        model[1].running_mean.uniform_()
+        model[1].num_batches_tracked.fill_(7)
+        parameters = dict(model.named_parameters())
+        seen: list[str] = []
+        handle = model[1].register_forward_hook(lambda module, inputs, output: seen.append("after"))
+        model[1].register_forward_pre_hook(lambda module, inputs: seen.append("before"))
+        geonorm.convert(model, "augbn(phi=2)")
+        layer = model[1]
+        assert isinstance(layer, geonorm.AugBatchNorm2d)
+        assert not layer.training
+        assert layer.weight is parameters["1.weight"]
+        assert not layer.weight.requires_grad
+        assert layer.bias is parameters["1.bias"]
+        assert layer.running_mean.dtype == torch.float64
+        assert layer.num_batches_tracked == 7
+        model(torch.randn(1, 3, 8, 8).double())
+        assert seen == ["before", "after"]
+        handle.remove()  # the user's handle still removes it
+        model(torch.randn(1, 3, 8, 8).double())
+        assert seen == ["before", "after", "before"]
+
+    def test_keep_nothing(self) -> None:
+        model = conv_net()
+        model[1].weight.data.fill_(3.0)
+        model[1].running_mean.fill_(5.0)
+        model[1].register_forward_hook(lambda *_: pytest.fail("a hook was kept"))
+        geonorm.convert(model, "augbn", keep=())
+        assert torch.equal(model[1].weight, torch.ones(8))
+        assert torch.equal(model[1].running_center, torch.zeros(8))
+        model(torch.randn(2, 3, 8, 8))
+
+    def test_arguments_of_the_layer(self) -> None:
+        model = nn.Sequential(
+            nn.BatchNorm2d(4, eps=1e-3, momentum=None, affine=False), nn.LayerNorm((4, 5, 5), bias=False, eps=1e-4)
+        )
+        geonorm.convert(model, "aug(phi=3)")
+        assert (model[0].eps, model[0].momentum, model[0].weight) == (1e-3, None, None)
+        assert (model[1].eps, model[1].bias, model[1].normalized_shape) == (1e-4, None, (4, 5, 5))
+        assert model[0].phi == 3
+
+    def test_shared_modules_are_converted_once(self) -> None:
+        model = Nested()
+        report = geonorm.convert(model, "aug(phi=1.5)")
+        assert model.shared is model.twice["a"]
+        assert [change.name for change in report.changed] == ["first.1.0", "shared", "twice.b", "twice.c"]
+        assert isinstance(model.twice["b"], geonorm.AugGroupNorm)
+        assert isinstance(model.twice["c"], geonorm.AugInstanceNorm1d)
+
+    def test_on_the_meta_device(self) -> None:
+        with torch.device("meta"):
+            model = conv_net()
+        geonorm.convert(model, "diffphi")
+        assert model[1].phi_offset.is_meta
+        assert model[1].running_center.is_meta
+        geonorm.revert(model)
+        assert type(model[1]) is nn.BatchNorm2d
+        geonorm.convert(model, "pop")
+        assert model[0].pre_norm.weight.is_meta
+
+    def test_half_precision(self) -> None:
+        model = conv_net().bfloat16()
+        geonorm.convert(model, "aug(phi=1.5)")
+        assert model[1].running_center.dtype == torch.bfloat16
+        assert model(torch.randn(2, 3, 8, 8).bfloat16()).dtype == torch.bfloat16
+
+
+class TestWhere:
+    def test_a_pattern_a_list_a_function(self) -> None:
+        for where in ("1", ["1"], lambda name, module: name == "1"):
+            model = conv_net()
+            report = geonorm.convert(model, "augbn", where=where)
+            assert [change.name for change in report.changed] == ["1"]
+            assert type(model[4]) is nn.BatchNorm2d
+
+    def test_a_pattern_for_nothing_changes_nothing(self) -> None:
+        model = conv_net()
+        with pytest.raises(ValueError, match="where='norm' matches no module"):
+            geonorm.convert(model, "augbn", where="norm")
+
+    def test_a_shared_module_by_any_of_its_names(self) -> None:
+        model = Nested()
+        assert geonorm.convert(model, "aug", where="twice.a").changed[0].name == "shared"
+
+
+class TestAxes:
+    def test_augbn_is_for_batch_norm_layers(self) -> None:
+        model = Nested()
+        report = geonorm.convert(model, "augbn")
+        assert [left.name for left in report.left] == ["twice.b", "twice.c"]
+        assert "how many dimensions" in report.left[0].reason
+        assert "name it with where=" in report.left[1].reason
+        report = geonorm.convert(model, "augbn", where="twice.*")
+        assert [change.name for change in report.changed] == ["twice.c"]
+        assert "other axes" in report.changed[0].note
+        assert [left.name for left in report.left] == ["twice.b"]
+
+    def test_group_norm_in_the_place_of_batch_norm(self) -> None:
+        model = conv_net()
+        model[1].weight.data.uniform_()
+        weight = model[1].weight
+        geonorm.convert(model, "auggroup(groups=2)")
+        assert model[1].num_groups == 2
+        assert model[1].weight is weight
+        geonorm.revert(model)
+        geonorm.convert(model, "gn")
+        assert type(model[1]) is nn.GroupNorm
+
+    def test_layer_norm_needs_another_layout(self) -> None:
+        report = geonorm.convert(conv_net(), "augln")
+        assert not report.changed
+        assert "gn(groups=1)" in report.left[0].reason
+
+    def test_instance_norm_wants_positions(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        assert "no positions" in geonorm.convert(model, "augin").left[0].reason
+        assert geonorm.convert(model, "augin", where="1").changed
+
+    def test_none(self) -> None:
+        model = conv_net()
+        before = state(model)
+        geonorm.convert(model, "none")
+        assert isinstance(model[1], nn.Identity)
+        geonorm.revert(model)
+        assert same_state(model, before)
+
+    def test_from_one_of_ours_to_another(self) -> None:
+        model = conv_net()
+        before = state(model)
+        geonorm.convert(model, "augbn(phi=1.5)")
+        geonorm.convert(model, "median")
+        assert model[1].phi == 1
+        geonorm.convert(model, "bn")
+        assert type(model[1]) is nn.BatchNorm2d
+        assert same_state(model, before)
+
+    def test_graph_norm(self) -> None:
+        geometric = pytest.importorskip("torch_geometric.nn")
+        model = nn.Sequential(geometric.GraphNorm(4))
+        model[0].mean_scale.data.uniform_()
+        x = torch.randn(9, 4)
+        expected = model(x)
+        before = state(model)
+        report = geonorm.convert(model, "aug(phi=2)")
+        assert isinstance(model[0], geonorm.AugGraphNorm), report
+        torch.testing.assert_close(model(x), expected)
+        geonorm.revert(model)
+        assert same_state(model, before)
+
+
+class TestNothingSilent:
+    def test_unknown_norms_are_named(self) -> None:
+        class MyNorm(nn.BatchNorm2d):
+            def forward(self, input: Tensor) -> Tensor:
+                return super().forward(input) + 1
+
+        model = nn.Sequential(MyNorm(3), nn.RMSNorm(4), nn.LazyBatchNorm2d(), nn.SyncBatchNorm(4), nn.Identity())
+        report = geonorm.convert(model, "aug")
+        assert not report.changed
+        reasons = [left.reason for left in report.left]
+        for reason, part in zip(
+            reasons, ["forward of its own", "no center", "channels yet", "dimensions"], strict=True
+        ):
+            assert part in reason
+
+    def test_a_subclass_with_torch_s_forward_is_torch_s(self) -> None:
+        class Named(nn.BatchNorm2d):
+            pass
+
+        model = nn.Sequential(Named(3))
+        assert geonorm.convert(model, "aug").changed
+        geonorm.revert(model)
+        assert type(model[0]) is Named
+
+    def test_the_model_itself(self) -> None:
+        assert "nn.Sequential" in geonorm.convert(nn.BatchNorm2d(3), "aug").left[0].reason
+
+    def test_the_second_time_does_nothing(self) -> None:
+        for spec in ("aug(phi=1.5)", "auggroup(groups=2)", "pop", "ws", "none"):
+            model = conv_net()
+            assert geonorm.convert(model, spec).changed
+            before = state(model)
+            report = geonorm.convert(model, spec)
+            assert not report.changed, report
+            assert not report.left, report
+            assert same_state(model, before)
+
+    def test_optimizers_and_averages_are_pointed_out(self) -> None:
+        model = conv_net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        average = torch.optim.swa_utils.AveragedModel(model)
+        report = geonorm.convert(model, "diffphi")
+        assert any("SGD" in note and "lacks 2 new ones" in note for note in report.notes), report
+        assert any("AveragedModel" in note for note in report.notes)
+        assert "SGD" in str(report)
+        report = geonorm.convert(model, "none")
+        assert any("holds 4 parameters that are no longer" in note for note in report.notes), report
+        del optimizer, average
+
+    def test_a_wrapped_model_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="wrap it then"):
+            geonorm.convert(nn.DataParallel(conv_net()), "aug")
+        with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+            geonorm.convert("model", "aug")  # type: ignore[arg-type]
+
+    def test_bad_arguments_change_nothing(self) -> None:
+        model = conv_net()
+        for arguments in ({"spec": "augbm"}, {"spec": "augbn(phy=1)"}, {"spec": "aug", "keep": ("weights",)}):
+            with pytest.raises(ValueError):  # noqa: PT011
+                geonorm.convert(model, **arguments)
+        assert type(model[1]) is nn.BatchNorm2d
+
+    def test_running_scale_is_called_an_estimate(self) -> None:
+        report = geonorm.convert(conv_net(), "augbn(spread=max_abs)")
+        assert "estimate" in report.changed[0].note
+
+    def test_transformers_do_not_skip_the_norms(self) -> None:
+        """In evaluation torch's encoder calls a fused kernel with the weights of its norms, whatever they are."""
+        model, x = OUTSIDE[4].make(), torch.randn(3, 7, 16)
+        plain = outputs(model, (x,))
+        report = geonorm.convert(model, "aug(phi=1.2)")
+        assert len(report.changed) == 4
+        model.train()
+        slow = model(x).detach()
+        torch.testing.assert_close(outputs(model, (x,)), slow)
+        assert not torch.allclose(slow, plain, atol=1e-3)
+        padded = torch.zeros(3, 7, dtype=torch.bool)
+        padded[:, 5:] = True
+        with torch.no_grad():
+            model(x, src_key_padding_mask=padded)
+        geonorm.revert(model)
+        assert model.use_nested_tensor
+        torch.testing.assert_close(outputs(model, (x,)), plain)
+
+
+class TestRevert:
+    @pytest.mark.parametrize(
+        ("case", "spec"),
+        [
+            *[(case, spec) for case in OUTSIDE for spec in ("aug(phi=1.5)", "none")],
+            *[(case, spec) for case in OUTSIDE[:3] for spec in ("pop", "ws")],
+            *[(OUTSIDE[-1], spec) for spec in ("aug(phi=2, spread=mean_abs)", "pop", "wn", "sn", "popgroup", "cwn")],
+        ],
+        ids=lambda value: value.name if isinstance(value, Outside) else value,
+    )
+    def test_right_after_convert_bit_for_bit(self, case: Outside, spec: str) -> None:
+        model, inputs = trained(case), case.inputs()
+        before, kinds = state(model), [type(module) for module in model.modules()]
+        expected = outputs(model, inputs)
+        geonorm.convert(model, spec)
+        outputs(model, inputs)
+        geonorm.revert(model)
+        assert [type(module) for module in model.modules()] == kinds
+        assert same_state(model, before)
+        assert torch.equal(outputs(model, inputs), expected)
+
+    @pytest.mark.parametrize(
+        "spec",
+        ["augbn(phi=1.5)", "diffphi", "augbn(phi=1.5, alpha=0.5, learn_alpha=true)", "robustbn", "l1bn", "rangebn"],
+    )
+    def test_after_training_the_same_evaluation(self, spec: str) -> None:
+        torch.manual_seed(1)
+        model, x = conv_net(), torch.randn(8, 3, 10, 10)
+        geonorm.convert(model, spec)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(x + torch.randn_like(x)).square().mean().backward()
+            optimizer.step()
+        weight = model[1].weight
+        expected = outputs(model, (x,))
+        report = geonorm.revert(model)
+        assert type(model[1]) is nn.BatchNorm2d
+        assert model[1].weight is weight
+        assert model[1].num_batches_tracked == 3
+        assert all("no twin" in change.note for change in report.changed)
+        torch.testing.assert_close(outputs(model, (x,)), expected, rtol=1e-5, atol=1e-5)
+
+    def test_of_layers_that_were_built(self) -> None:
+        model = nn.Sequential(
+            geonorm.AugBatchNorm2d(4, phi=2.0),
+            geonorm.AugGroupNorm(2, 4),
+            geonorm.PopNorm2d(4),
+            geonorm.AugLayerNorm(5),
+        ).eval()
+        x = torch.randn(2, 4, 5, 5)
+        expected = model[0](x)
+        report = geonorm.revert(model)
+        assert [type(layer) for layer in model[:2]] == [nn.BatchNorm2d, nn.GroupNorm]
+        assert [left.name for left in report.left] == ["2"]
+        torch.testing.assert_close(model[0](x), expected)
+
+    def test_what_has_no_twin_is_listed(self) -> None:
+        model = conv_net()
+        geonorm.convert(model, "pop(kappa=2)")
+        report = geonorm.revert(model)
+        assert report.changed[0].note == "no twin: PopNorm2d before 0"
+
+    def test_a_second_time_does_nothing(self) -> None:
+        model = conv_net()
+        geonorm.convert(model, "aug")
+        geonorm.revert(model)
+        report = geonorm.revert(model)
+        assert not report.changed
+        assert not report.left
+
+
+class TestPop:
+    @pytest.mark.parametrize(
+        ("case", "norms", "left"),
+        [
+            (Outside("vgg", small_vgg, lambda: images(2, 56)), 4, 0),
+            (OUTSIDE[0], 21, 0),
+            (Outside("densenet", small_densenet, lambda: images(size=16)), 5, 1),
+            (Outside("wrn", small_wrn, images), 13, 1),
+        ],
+        ids=lambda value: value.name if isinstance(value, Outside) else str(value),
+    )
+    def test_before_its_operation(self, case: Outside, norms: int, left: int) -> None:
+        torch.manual_seed(0)
+        model, inputs = case.make(), case.inputs()
+        report = geonorm.convert(model, "pop(kappa=4)")
+        assert (len(report.changed), len(report.left)) == (norms, left), report
+        assert all("another function" in change.note for change in report.changed)
+        layers = [module for module in model.modules() if isinstance(module, geonorm.PopNorm2d)]
+        assert len(layers) == norms
+        seen: list[float] = []
+        for module in model.modules():
+            if "pre_norm" in module._modules:
+                # What the operation itself works on has rms γ/κ, with γ=1.
+                module.register_forward_hook(lambda m, inputs, output: seen.append(m.pre_norm(inputs[0]).std().item()))
+        model.train()(*inputs).sum().backward()
+        assert len(seen) == norms
+        assert all(layer.weight.grad is not None for layer in layers)
+
+    def test_the_output_is_that_of_the_moved_norm(self) -> None:
+        torch.manual_seed(0)
+        model, x = conv_net(), torch.randn(4, 3, 9, 9)
+        first, second = model[0], model[3]
+        geonorm.convert(model, "pop")
+        model.train()
+        expected = geonorm.PopNorm2d(3)(x)
+        expected = torch.conv2d(expected, first.weight, first.bias).relu()
+        expected = torch.conv2d(geonorm.PopNorm2d(8)(expected), second.weight)
+        torch.testing.assert_close(model(x), expected)
+
+    def test_declared_pairs_where_tracing_fails(self) -> None:
+        class Untraceable(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+                self.inner = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
+
+            def forward(self, x: Tensor) -> Tensor:
+                if x.sum() > 0:
+                    x = x + 1
+                return self.inner(self.norm(self.conv(x)))
+
+        model = Untraceable()
+        report = geonorm.convert(model, "pop")
+        assert [change.name for change in report.changed] == ["inner.1"]  # found inside its part
+        assert [left.name for left in report.left] == ["norm"]
+        assert "pairs=" in report.notes[0]
+        assert "pairs=" in report.left[0].reason
+        report = geonorm.convert(model, "pop", pairs=[("conv", "norm")])
+        assert [change.name for change in report.changed] == ["norm"]
+        model(torch.randn(2, 3, 9, 9))
+        with pytest.raises(ValueError, match="no module of the model"):
+            geonorm.convert(model, "pop", pairs=[("conf", "norm")])
+        with pytest.raises(ValueError, match="Linear or Conv"):
+            geonorm.convert(model, "pop", pairs=[("inner", "norm")])
+
+    def test_a_conv_that_feeds_two_is_left(self) -> None:
+        class Fork(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+            def forward(self, x: Tensor) -> Tensor:
+                y = self.conv(x)
+                return self.norm(y) + y
+
+        report = geonorm.convert(Fork(), "pop")
+        assert not report.changed
+        assert "no operation whose output goes to it alone" in report.left[0].reason
+
+
+class TestOnWeights:
+    @pytest.mark.parametrize("spec", ["wn", "ws", "cwn(eps=0.001)", "sn"])
+    def test_an_identity_and_a_parametrization(self, spec: str) -> None:
+        model = conv_net()
+        report = geonorm.convert(model, spec)
+        assert isinstance(model[1], nn.Identity)
+        assert torch.nn.utils.parametrize.is_parametrized(model[0], "weight")
+        assert "γ and β" in report.changed[0].note
+        model(torch.randn(2, 3, 9, 9)).sum().backward()
+
+    def test_a_trained_weight_comes_back_as_it_acts(self) -> None:
+        model = conv_net()
+        geonorm.convert(model, "ws")
+        with torch.no_grad():
+            model[0].parametrizations.weight.original.mul_(2).add_(0.1)
+        weight = model[0].weight.detach().clone()
+        geonorm.revert(model)
+        assert torch.equal(model[0].weight, weight)
+        assert type(model[1]) is nn.BatchNorm2d
+
+
+class TestAfterwards:
+    @pytest.mark.parametrize("spec", ["diffphi", "robustbn", "pop", "ws"])
+    def test_deepcopy_and_pickle(self, spec: str) -> None:
+        torch.manual_seed(0)
+        model, x = conv_net(), torch.randn(3, 3, 9, 9)
+        before = state(model)
+        geonorm.convert(model, spec)
+        expected = model(x)
+        clone = copy.deepcopy(model)
+        assert torch.equal(clone(x), expected)
+        parameters = {id(p) for p in model.parameters()}
+        assert not any(id(p) in parameters for p in clone.parameters())
+        if spec != "ws":  # torch does not pickle parametrized modules
+            again = pickle.loads(pickle.dumps(model))
+            assert torch.equal(again(x), expected)
+            geonorm.revert(again)
+            assert again.state_dict().keys() == before.keys()
+        geonorm.revert(clone)
+        assert clone.state_dict().keys() == before.keys()
+
+    def test_known_layouts_are_those_of_ours_too(self) -> None:
+        for layer in (geonorm.AugBatchNorm3d(4), geonorm.AugInstanceNorm1d(4), geonorm.AugLayerNorm(4)):
+            assert layout_of(layer) is not None
+        assert layout_of(geonorm.PopNorm2d(4)) is None
