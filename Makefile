@@ -4,13 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.ready-tools
+COMPAT := .venv-compat
 TESTS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full lint bench docs setup clean
+.PHONY: help run test test-full test-compat lint bench docs setup clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(READY)  ## show what geonorm does, on a sample with outliers
 	$(BIN)/geonorm demo
@@ -20,6 +21,9 @@ test: $(TOOLS)  ## the quick tests, under five minutes
 
 test-full: $(TOOLS)  ## all tests, slow ones included
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+
+test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision and torchattacks, in an environment of their own
+	$(COMPAT)/bin/python -m pytest tests/outside -p no:cacheprovider $(TESTS)
 
 lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -35,7 +39,7 @@ docs: $(VENV)/.ready-docs  ## build the documentation into site/
 setup: $(TOOLS)  ## create .venv and install everything the other targets need
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPAT) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; about a minute) ..."
@@ -47,6 +51,15 @@ $(READY): pyproject.toml constraints.txt
 $(TOOLS): $(READY)
 	@echo "Installing what tests and checks need (once; about a minute) ..."
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,test,compat,lint]"
+	$(BIN)/pip install --quiet --no-deps pytorchcv # it asks for torchvision, which the models in the tests do not need
+	@touch $@
+
+# Apart from the others: where torchvision is only half installed, its presence breaks other packages.
+$(COMPAT)/.ready: pyproject.toml constraints.txt
+	@echo "Setting up $(COMPAT) (once; about two minutes) ..."
+	$(PYTHON) -m venv $(COMPAT)
+	$(COMPAT)/bin/pip install --quiet --constraint constraints.txt torch
+	$(COMPAT)/bin/pip install --quiet --constraint constraints.txt --editable ".[test]" timm torchvision torchattacks
 	@touch $@
 
 $(VENV)/.ready-docs: $(READY)

@@ -61,6 +61,7 @@ class RunningNormLayer(NormLayer):
         super().reset_parameters()
         self.reset_running_stats()
 
+    @torch.no_grad()  # nothing here may be saved for backward: checkpointing compares what was, with and without it
     def _follow(self, statistics: NormStatistics, over: tuple[int, ...] = ()) -> None:
         """Let the buffers follow a batch. ``over``: dimensions of the statistics to average (instances)."""
         if self.num_batches_tracked is None or statistics_paused():
@@ -79,7 +80,6 @@ class RunningNormLayer(NormLayer):
         for name, value in values.items():
             buffer = getattr(self, name)
             if buffer is not None:
-                value = value.detach()
                 follow(buffer, value.mean(over) if over else value, factor)
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:

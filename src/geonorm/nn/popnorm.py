@@ -77,6 +77,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
             self._follow_extremes(input, statistics, dims, share)
         return output
 
+    @torch.no_grad()
     def _follow_extremes(
         self, input: Tensor, statistics: NormStatistics, dims: tuple[int, ...], share: Tensor | None
     ) -> None:

@@ -68,7 +68,7 @@ def convert(
         >>> type(model[1]).__name__
         'AugBatchNorm2d'
     """
-    check_model(model, "convert")
+    check_model(model, "convert", replaces=True)
     parsed = parse_spec(spec)
     wrong = [part for part in keep if part not in KEEP]
     if isinstance(keep, str) or wrong:

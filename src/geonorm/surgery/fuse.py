@@ -55,7 +55,7 @@ def fuse(model: nn.Module, example: Any = None) -> Report:
         <BLANKLINE>
         * the outputs for the example agree to 1e-05
     """
-    check_model(model, "fuse")
+    check_model(model, "fuse", replaces=True)
     if any(is_norm(module) and module.training for module in model.modules()):
         raise ValueError("expected a model in evaluation mode to fuse; call model.eval() first")
     if example is None:

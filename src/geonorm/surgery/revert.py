@@ -54,7 +54,7 @@ def revert(model: nn.Module, where: Where = None) -> Report:
         >>> all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
         True
     """
-    check_model(model, "revert")
+    check_model(model, "revert", replaces=True)
     is_chosen, places, report = chosen(model, where), Places(model), Report("revert")
     holders = Holders(model)
     for name, module in places:

@@ -13,11 +13,11 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 Where: TypeAlias = str | Sequence[str] | Callable[[str, nn.Module], bool] | None
 
 
-def check_model(model: nn.Module, verb: str) -> None:
-    """A model that can be changed in place."""
+def check_model(model: nn.Module, verb: str, *, replaces: bool = False) -> None:
+    """A model, and not a wrapper that would not notice when modules inside it are replaced."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module to {verb} (got {type(model).__name__})")
-    if isinstance(model, (DistributedDataParallel, DataParallel)):
+    if replaces and isinstance(model, (DistributedDataParallel, DataParallel)):
         raise ValueError(
             f"expected the model itself (got {type(model).__name__}, which has already counted its parameters); "
             f"{verb} the model first and wrap it then"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.nn.modules.batchnorm import _NormBase
@@ -22,6 +24,7 @@ def no_stat_update() -> Iterator[None]:
 
     For gradient checkpointing, which runs a part of the model twice and would let its statistics follow each batch
     twice: ``checkpoint(part, x, use_reentrant=False, context_fn=lambda: (nullcontext(), geonorm.no_stat_update()))``.
+    Compiled models run uncompiled within.
 
     Examples:
         >>> import torch, geonorm
@@ -34,7 +37,9 @@ def no_stat_update() -> Iterator[None]:
     before = torch_module.register_module_forward_pre_hook(_set_aside)
     after = torch_module.register_module_forward_hook(_put_back, always_call=True)
     try:
-        with pause_statistics():
+        # A compiled graph of torch's layers has the update inside it and calls no hooks: let them run uncompiled.
+        with pause_statistics(), torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks")
             yield
     finally:
         before.remove()

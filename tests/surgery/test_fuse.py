@@ -1,0 +1,168 @@
+"""`fuse`: the same outputs with the norms worked in, or the reason why not."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import geonorm
+from outside_models import OUTSIDE, trained
+
+NORMS = {
+    "bn": lambda c, d: getattr(nn, f"BatchNorm{d}d")(c),
+    "aug": lambda c, d: getattr(geonorm, f"AugBatchNorm{d}d")(c, learn_alpha=True),
+    "robust": lambda c, d: getattr(geonorm, f"AugBatchNorm{d}d")(c, spread="robust"),
+    "pop": lambda c, d: getattr(geonorm, f"PopNorm{d}d")(c),
+    "in": lambda c, d: getattr(nn, f"InstanceNorm{d}d")(c, affine=True, track_running_stats=True),
+}
+
+
+def shake(model: nn.Module) -> nn.Module:
+    """Statistics and parameters far from their start."""
+    for module in model.modules():
+        if hasattr(module, "running_mean"):
+            for p in module.parameters(recurse=False):
+                nn.init.uniform_(p, 0.3, 1.5)
+            for name, buffer in module.named_buffers(recurse=False):
+                if buffer.is_floating_point():
+                    nn.init.uniform_(buffer, 0.5 if "mean" not in name else -1, 2)
+    return model.eval()
+
+
+def fused_and_plain(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, geonorm.Report]:
+    with torch.no_grad():
+        expected = model(x)
+        report = geonorm.fuse(model)
+        return model(x), expected, report
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["Linear", "Conv1d", "Conv2d", "Conv3d", *[f"ConvTranspose{d}d" for d in (1, 2, 3)]])
+def test_behind_an_operation(kind: str, bias: bool, norm: str) -> None:
+    torch.manual_seed(0)
+    dim = 1 if kind == "Linear" else int(kind[-2])
+    if kind == "Linear" and norm == "in":
+        pytest.skip("an InstanceNorm1d takes no features without positions")
+    arguments = {} if kind == "Linear" else {"kernel_size": 3, "stride": 2, "padding": 1, "groups": 2}
+    operation = getattr(nn, kind)(4, 6, bias=bias, **arguments)
+    model = shake(nn.Sequential(operation, NORMS[norm](6, dim), nn.ReLU()))
+    x = torch.randn(5, 4, *([] if kind == "Linear" else [7] * dim))
+    found, expected, report = fused_and_plain(model, x)
+    assert [change.name for change in report.changed] == ["1"], report
+    assert isinstance(model[1], nn.Identity)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert not geonorm.fuse(model).changed
+
+
+@pytest.mark.parametrize("norm", ["bn", "aug", "pop"])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["Linear", "Conv1d", "Conv2d", "Conv3d"])
+def test_before_an_operation(kind: str, bias: bool, groups: int, norm: str) -> None:
+    torch.manual_seed(0)
+    dim = 1 if kind == "Linear" else int(kind[-2])
+    arguments = {} if kind == "Linear" else {"kernel_size": 3, "groups": groups}
+    model = shake(nn.Sequential(NORMS[norm](4, dim), getattr(nn, kind)(4, 6, bias=bias, **arguments)))
+    x = torch.randn(5, 4, *([] if kind == "Linear" else [7] * dim))
+    found, expected, report = fused_and_plain(model, x)
+    assert report.changed, report
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_padding_keeps_a_norm_before_a_convolution() -> None:
+    model = shake(nn.Sequential(nn.BatchNorm2d(4), nn.Conv2d(4, 6, 3, padding=1)))
+    found, expected, report = fused_and_plain(model, torch.randn(2, 4, 6, 6))
+    assert "pads with zeros" in report.left[0].reason
+    assert torch.equal(found, expected)
+    for mode in ("reflect", "replicate", "circular"):
+        model = shake(nn.Sequential(nn.BatchNorm2d(4), nn.Conv2d(4, 6, 3, padding=1, padding_mode=mode)))
+        found, expected, report = fused_and_plain(model, torch.randn(2, 4, 6, 6))
+        assert report.changed
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    model = nn.Sequential(geonorm.PopNorm2d(4, center=False), nn.Conv2d(4, 6, 3, padding="same"))
+    found, expected, report = fused_and_plain(shake(model), torch.randn(2, 4, 6, 6))
+    assert report.changed  # it only scales
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_transposed_before() -> None:
+    model = shake(nn.Sequential(nn.BatchNorm2d(4), nn.ConvTranspose2d(4, 6, 3, groups=2)))
+    assert "zeros" in geonorm.fuse(model).left[0].reason
+    model = shake(nn.Sequential(geonorm.PopNorm2d(4, center=False), nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2)))
+    found, expected, report = fused_and_plain(model, torch.randn(2, 4, 6, 6))
+    assert report.changed
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", OUTSIDE[:3], ids=lambda case: case.name)
+def test_whole_models(case) -> None:
+    model, inputs = trained(case).eval(), case.inputs()
+    report = geonorm.fuse(model, example=inputs)
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert len(report.left) == len(norms)
+    if case.name == "resnet20":
+        assert not norms
+
+
+def test_after_pop_conversion() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    geonorm.convert(model, "pop")
+    geonorm.recalibrate(model, [torch.randn(20, 4)])
+    x = torch.randn(5, 4)
+    found, expected, report = fused_and_plain(model.eval(), x)
+    assert [change.name for change in report.changed] == ["0.pre_norm"], report
+    assert not model[0]._forward_pre_hooks
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_left_and_why() -> None:
+    class Fork(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.twice = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+            self.group = nn.GroupNorm(1, 3)
+            self.bound = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 3, 1))
+            self.behind = nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            y = self.norm(y) + y
+            return self.behind(self.bound(self.group(self.twice(self.twice(y)))))
+
+    model = shake(Fork())
+    x = torch.randn(2, 3, 5, 5)
+    found, expected, report = fused_and_plain(model, x)
+    assert not report.changed
+    reasons = {left.name: left.reason for left in report.left}
+    assert "no operation next to it" in reasons["norm"]
+    assert "more than once" in reasons["twice"]
+    assert "in evaluation too" in reasons["group"]
+    assert "parametrized" in reasons["behind"]
+    assert torch.equal(found, expected)
+
+
+def test_training_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"model\.eval\(\)"):
+        geonorm.fuse(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
+
+
+def test_a_model_that_would_change_is_restored() -> None:
+    """(N, L, C) with L = C through Linear and BatchNorm1d: the norm's channels are not the operation's outputs."""
+    model = shake(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    spare, x = copy.deepcopy(model), torch.randn(3, 4, 4)
+    with pytest.raises(RuntimeError, match="the model is restored"):
+        geonorm.fuse(model, example=x)
+    assert torch.equal(model(x), spare(x))
+
+
+def test_hooks_device_and_dtype_stay() -> None:
+    model = shake(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))).double()
+    seen: list[int] = []
+    model[0].register_forward_hook(lambda *_: seen.append(0))
+    found, expected, _ = fused_and_plain(model, torch.randn(2, 3, 6, 6).double())
+    assert seen == [0, 0]
+    assert model[0].weight.dtype == torch.float64
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
