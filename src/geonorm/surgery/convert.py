@@ -31,7 +31,7 @@ def convert(
     model: nn.Module,
     spec: str | Spec,
     where: Where = None,
-    keep: Collection[str] = KEEP,
+    keep: Collection[str] = ("parameters", "statistics", "hooks"),
     *,
     pairs: Pairs | None = None,
 ) -> Report:
@@ -52,9 +52,6 @@ def convert(
         where: which norms: a name pattern such as ``"layer3.*"``, several, or a function of (name, module).
         keep: what a layer takes over from its predecessor: ``"parameters"`` (γ and β), ``"statistics"``, ``"hooks"``.
         pairs: (operation, norm) by name for ``pop`` and the weight specs, where the model cannot be traced.
-
-    Shape:
-        - that of the model.
 
     Examples:
         >>> import torch, geonorm

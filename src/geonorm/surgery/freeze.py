@@ -25,9 +25,6 @@ def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Re
         where: which norms: a name pattern, several, or a function of (name, module). All by default.
         affine: also stop training the norms' own parameters (γ, β, φ, α).
 
-    Shape:
-        - that of the model.
-
     Examples:
         >>> import torch, geonorm
         >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
@@ -73,9 +70,6 @@ def unfreeze(model: nn.Module, where: Where = None) -> Report:
     Args:
         model: a model with frozen norms.
         where: which ones, as in ``freeze``.
-
-    Shape:
-        - that of the model.
 
     Examples:
         >>> import torch, geonorm

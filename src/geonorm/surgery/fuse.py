@@ -40,9 +40,6 @@ def fuse(model: nn.Module, example: Any = None) -> Report:
         example: an input (or a tuple of inputs) of the model; with it, the outputs of the whole model before and after
             are compared too, and the model is restored with an error if they differ.
 
-    Shape:
-        - that of the model.
-
     Examples:
         >>> import torch, geonorm
         >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).eval()

@@ -48,9 +48,6 @@ def param_groups(model: nn.Module, weight_decay: float, phi_lr: float | None = N
         weight_decay: of the decayed group.
         phi_lr: a learning rate of its own for learned φ; without it φ is in the group without decay.
 
-    Shape:
-        - none
-
     Examples:
         >>> import torch, geonorm
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), geonorm.AugBatchNorm1d(8, learn_phi=True))

@@ -42,9 +42,6 @@ def recalibrate(
             measured in further passes over the batches; where a single one does not fit, its center is the average of
             the batches' centers, and the report says so.
 
-    Shape:
-        - that of the model.
-
     Examples:
         >>> import torch, geonorm
         >>> model = torch.nn.Sequential(torch.nn.BatchNorm1d(2))

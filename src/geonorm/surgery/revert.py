@@ -37,9 +37,6 @@ def revert(model: nn.Module, where: Where = None) -> Report:
         model: a model with layers of this library, converted or built so.
         where: which ones, as in ``convert``: names of the norms' places.
 
-    Shape:
-        - that of the model.
-
     Examples:
         >>> import torch, geonorm
         >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
