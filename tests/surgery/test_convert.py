@@ -211,6 +211,20 @@ class TestAxes:
         assert type(model[1]) is nn.BatchNorm2d
         assert same_state(model, before)
 
+    @pytest.mark.parametrize("first", ["pop", "ws", "none"])
+    def test_from_a_place_at_an_operation_to_another(self, first: str) -> None:
+        model = conv_net()
+        before = state(model)
+        geonorm.convert(model, first)
+        geonorm.convert(model, "pop(kappa=2)")
+        assert model[0].pre_norm.kappa == 2
+        assert len(model[0]._forward_pre_hooks) == 1
+        report = geonorm.convert(model, "aug(phi=3)")
+        assert [change.name for change in report.changed] == ["1", "4"]
+        assert not model[0]._forward_pre_hooks
+        geonorm.revert(model)
+        assert same_state(model, before)
+
     def test_graph_norm(self) -> None:
         geometric = pytest.importorskip("torch_geometric.nn")
         model = nn.Sequential(geometric.GraphNorm(4))

@@ -17,7 +17,7 @@ from .memory import memory_of, move_hooks, remember
 from .pairs import Graph, Pairs, choose, declared, trace
 from .placement import PRE_NORM, put_before, put_onto_weight, why_not_onto
 from .report import Change, Left, Report
-from .revert import restored
+from .revert import restored, revert
 from .select import Places, Where, check_model, chosen
 
 KEEP = ("parameters", "statistics", "hooks")
@@ -72,8 +72,24 @@ def convert(
         raise ValueError(f"expected keep to be some of {KEEP} (got {keep!r})")
     if parsed.norm.build is not None:
         create_norm(parsed)  # a mistake in the arguments shows before anything changes
-    surgeon = _Surgeon(model, parsed, where, tuple(keep), pairs)
-    return surgeon.convert()
+    holders = Holders(model)
+    _clear_places(model, parsed, where)
+    report = _Surgeon(model, parsed, where, tuple(keep), pairs).convert()
+    report.notes += holders.notes(model)
+    return report
+
+
+def _clear_places(model: nn.Module, spec: Spec, where: Where) -> None:
+    """Put the norms back that another spec had moved to an operation or taken out."""
+    is_chosen = chosen(model, where)
+    stale = {
+        id(module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Identity) and (memory := memory_of(module)) and memory.spec != str(spec)
+        if is_chosen(name, module)
+    }
+    if stale:
+        revert(model, where=lambda name, module: id(module) in stale)
 
 
 class _Surgeon:
@@ -87,7 +103,6 @@ class _Surgeon:
         self.report = Report(f"convert to {spec}")
 
     def convert(self) -> Report:
-        holders = Holders(self.model)
         targets = self._targets()
         axes = self.spec.norm.axes
         if axes == "weight" or self.spec.norm.before:
@@ -95,7 +110,6 @@ class _Surgeon:
         else:
             for name, module in targets.items():
                 self._replace(name, module, self._without_norm if axes == "none" else self._successor)
-        self.report.notes += holders.notes(self.model)
         return self.report
 
     def _targets(self) -> dict[str, nn.Module]:
@@ -139,7 +153,7 @@ class _Surgeon:
             original = back.module
         dress(new, original)
         new.training = old.training
-        remembered = remember(new, original, **memory)
+        remembered = remember(new, original, spec=str(self.spec), **memory)
         if "hooks" in self.keep:
             move_hooks(original, new)
         self.places.replace(old, new)
@@ -215,6 +229,8 @@ class _Surgeon:
         if "parameters" not in self.keep:
             state = {key: value for key, value in state.items() if key not in dict(old.named_parameters())}
         notes = []
+        if old._state_dict_hooks or old._load_state_dict_pre_hooks or old._load_state_dict_post_hooks:
+            notes.append("hooks of its state_dict stay with the old layer")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             new.load_state_dict({key: value for key, value in state.items() if _fits(value, key, new)}, strict=False)

@@ -148,4 +148,6 @@ def _shadow_of(layer: nn.Module) -> Any:
 
 
 def _by_channel(x: Tensor) -> Tensor:
-    return x.movedim(1, 0).flatten(1)
+    """The values as rows of channels; a copy, since the model may yet change x in place."""
+    rows = x.movedim(1, 0).flatten(1)
+    return rows.clone() if rows.data_ptr() == x.data_ptr() else rows

@@ -32,12 +32,14 @@ class Memory:
         original: the module that was replaced.
         state: buffers, and parameters that the original has not, as they were; unchanged, the original is restored as
             it was.
+        spec: what it was converted to.
         operations: names of the operations that were changed together with this place.
         attributes: attributes of other modules that were changed: (module, name, former value).
     """
 
     original: nn.Module
     state: dict[str, Tensor] = field(default_factory=dict)
+    spec: str = ""
     operations: tuple[str, ...] = ()
     attributes: list[tuple[nn.Module, str, Any]] = field(default_factory=list)
 
