@@ -153,7 +153,7 @@ def test_a_model_that_would_change_is_restored() -> None:
     """(N, L, C) with L = C through Linear and BatchNorm1d: the norm's channels are not the operation's outputs."""
     model = shake(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
     spare, x = copy.deepcopy(model), torch.randn(3, 4, 4)
-    with pytest.raises(RuntimeError, match="the model is restored"):
+    with pytest.raises(RuntimeError, match="it is as before"):
         geonorm.fuse(model, example=x)
     assert torch.equal(model(x), spare(x))
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
-from torch import Tensor, nn
-from torch.nn.utils import parametrize
+from torch import nn
 
-from .. import nn as ours
 from ..nn.specs import Spec, create_norm, parse_spec
+from .freeze import carry_freeze, is_frozen
 from .holders import Holders
-from .layouts import Layout, dress, factory_of, is_norm, is_ours, layout_of, why_unknown
-from .memory import memory_of, move_hooks, remember
+from .layouts import dress, factory_of, is_norm, is_ours, layout_of, why_unknown
+from .memory import Standin, memory_of, move_hooks, remember
 from .pairs import Graph, Pairs, choose, declared, trace
-from .placement import PRE_NORM, put_before, put_onto_weight, why_not_onto
+from .placement import (
+    attach,
+    build_before,
+    check_on_weight,
+    is_pre_norm,
+    put_onto_weight,
+    why_not_onto,
+)
 from .report import Change, Left, Report
 from .revert import restored, revert
 from .select import Places, Where, check_model, chosen
+from .successor import build, take_over, why_not
+from .transformers import settle_fast_paths
 
 KEEP = ("parameters", "statistics", "hooks")
-_AUG = {
-    "batch": {dim: getattr(ours, f"AugBatchNorm{dim}d") for dim in (1, 2, 3)},
-    "instance": {dim: getattr(ours, f"AugInstanceNorm{dim}d") for dim in (1, 2, 3)},
-}
 
 
 def convert(
@@ -49,7 +52,8 @@ def convert(
     Args:
         model: any model. A norm that is the model itself cannot be replaced in place.
         spec: a normalization; ``geonorm.norms()`` lists them.
-        where: which norms: a name pattern such as ``"layer3.*"``, several, or a function of (name, module).
+        where: which norms: a name or pattern such as ``"layer3"`` (all inside) or ``"*.norm1"``, several, or a function
+            of (name, module).
         keep: what a layer takes over from its predecessor: ``"parameters"`` (γ and β), ``"statistics"``, ``"hooks"``.
         pairs: (operation, norm) by name for ``pop`` and the weight specs, where the model cannot be traced.
 
@@ -67,64 +71,74 @@ def convert(
     """
     check_model(model, "convert", replaces=True)
     parsed = parse_spec(spec)
-    wrong = [part for part in keep if part not in KEEP]
-    if isinstance(keep, str) or wrong:
+    kept = (keep,) if isinstance(keep, str) else tuple(keep)
+    if not set(kept) <= set(KEEP):
         raise ValueError(f"expected keep to be some of {KEEP} (got {keep!r})")
-    if parsed.norm.build is not None:
-        create_norm(parsed)  # a mistake in the arguments shows before anything changes
-    holders = Holders(model)
-    _clear_places(model, parsed, where)
-    report = _Surgeon(model, parsed, where, tuple(keep), pairs).convert()
-    report.notes += holders.notes(model)
-    return report
-
-
-def _clear_places(model: nn.Module, spec: Spec, where: Where) -> None:
-    """Put the norms back that another spec had moved to an operation or taken out."""
+    if parsed.norm.build is None:  # a mistake in the arguments shows before anything changes
+        check_on_weight(parsed)
+    else:
+        create_norm(parsed)
     is_chosen = chosen(model, where)
-    stale = {
-        id(module)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Identity) and (memory := memory_of(module)) and memory.spec != str(spec)
-        if is_chosen(name, module)
-    }
+    found = None if pairs is None else declared(model, pairs)
+    holders = Holders(model)
+    stale = _stale_places(model, parsed, is_chosen)
     if stale:
         revert(model, where=lambda name, module: id(module) in stale)
+    surgeon = _Surgeon(model, parsed, kept, named=where is not None, pairs=found)
+    targets = surgeon.targets(is_chosen)
+    if parsed.norm.axes == "weight" or parsed.norm.before:
+        surgeon.move_to_operations(targets)
+    else:
+        surgeon.replace_in_place(targets)
+    settle_fast_paths(model)
+    surgeon.report.notes += holders.notes(model)
+    return surgeon.report
+
+
+def _stale_places(model: nn.Module, spec: Spec, is_chosen: Any) -> set[int]:
+    """Places whose norm another spec has moved to an operation or taken out: it comes back first."""
+    return {
+        id(module)
+        for name, module in model.named_modules()
+        if isinstance(module, Standin) and (memory := memory_of(module)) and memory.spec != str(spec)
+        if is_chosen(name, module)
+    }
+
+
+class _Step(NamedTuple):
+    """One replacement, ready to be made."""
+
+    name: str
+    old: nn.Module
+    new: nn.Module
+    original: nn.Module
+    changes: list[Change]
+    operations: dict[str, nn.Module]
+    layers: list[nn.Module]  # to stand before the operations
 
 
 class _Surgeon:
-    """One conversion of one model."""
+    """One conversion of one model: everything is built first, and put in place when nothing can fail any more."""
 
-    def __init__(self, model: nn.Module, spec: Spec, where: Where, keep: tuple[str, ...], pairs: Pairs | None) -> None:
-        self.model, self.spec, self.keep, self.pairs = model, spec, keep, pairs
-        self.is_chosen, self.named = chosen(model, where), where is not None
+    def __init__(self, model: nn.Module, spec: Spec, keep: tuple[str, ...], named: bool, pairs: Graph | None) -> None:
+        self.model, self.spec, self.keep, self.named, self.pairs = model, spec, keep, named, pairs
         self.places = Places(model)
         self.modules = dict(self.places)
         self.report = Report(f"convert to {spec}")
 
-    def convert(self) -> Report:
-        targets = self._targets()
-        axes = self.spec.norm.axes
-        if axes == "weight" or self.spec.norm.before:
-            self._with_operations(targets)
-        else:
-            for name, module in targets.items():
-                self._replace(name, module, self._without_norm if axes == "none" else self._successor)
-        return self.report
-
-    def _targets(self) -> dict[str, nn.Module]:
+    def targets(self, is_chosen: Any) -> dict[str, nn.Module]:
         """Norms to look at, by name; those that cannot be handled go to the report."""
         targets = {}
+        moved = {id(module._modules["pre_norm"]) for module in self.modules.values() if is_pre_norm(module)}
         for name, module in self.modules.items():
-            inside_pre_norm = name.rpartition(".")[2] == PRE_NORM
-            if not is_norm(module) or inside_pre_norm or not self.is_chosen(name, module):
+            if not is_norm(module) or id(module) in moved or not is_chosen(name, module):
                 continue
             if name == "":
                 self._leave(name, module, "the model itself cannot be replaced in place; put it into nn.Sequential")
-            elif layout_of(module) is None and not (is_ours(module) and memory_of(module)):
+            elif layout_of(module) is None:
                 self._leave(name, module, why_unknown(module))
-            elif parametrize.is_parametrized(module):
-                self._leave(name, module, "its parameters are parametrized; remove the parametrization first")
+            elif any(_is_computed(module, key) for key in ("weight", "bias")):
+                self._leave(name, module, "its parameters are parametrized or pruned; make that permanent first")
             else:
                 targets[name] = module
         return targets
@@ -132,149 +146,91 @@ class _Surgeon:
     def _leave(self, name: str, module: nn.Module, reason: str) -> None:
         self.report.left.append(Left(name or "(model)", type(module).__name__, reason))
 
+    def _original(self, old: nn.Module) -> nn.Module:
+        """The torch layer that a place had, or would have, with the present parameters and statistics."""
+        back = restored(old) if is_ours(old) or memory_of(old) is not None else None
+        return old if back is None else back.module
+
     # One norm by another, in the same place.
 
-    def _replace(
-        self, name: str, old: nn.Module, make: Callable[[str, nn.Module, Layout], tuple[nn.Module, str] | None]
-    ) -> None:
-        layout = layout_of(old)
-        assert layout is not None
-        made = make(name, old, layout)
-        if made is None:
-            return
-        new, note = made
-        self.put(old, new)
-        self.report.changed.append(Change(name, type(old).__name__, type(new).__name__, note))
-
-    def put(self, old: nn.Module, new: nn.Module, **memory: Any) -> None:
-        """A new module wherever the old one stands, with its surroundings; it remembers the first original."""
-        original = old
-        if is_ours(old) and (back := restored(old)) is not None:
-            original = back.module
-        dress(new, original)
-        new.training = old.training
-        remembered = remember(new, original, spec=str(self.spec), **memory)
-        if "hooks" in self.keep:
-            move_hooks(original, new)
-        self.places.replace(old, new)
-        for other, attribute, value in self._fast_paths_around(new):
-            remembered.attributes.append((other, attribute, getattr(other, attribute)))
-            setattr(other, attribute, value)
-
-    def _fast_paths_around(self, module: nn.Module) -> list[tuple[nn.Module, str, Any]]:
-        """What keeps torch's transformers from going past their norms in evaluation, to a fused kernel of their own."""
-        layers = [parent for parent in self.places.parents(module) if isinstance(parent, nn.TransformerEncoderLayer)]
-        encoders = [
-            encoder
-            for encoder in self.model.modules()
-            if isinstance(encoder, nn.TransformerEncoder) and any(layer in encoder.layers for layer in layers)
+    def replace_in_place(self, targets: dict[str, nn.Module]) -> None:
+        """The norm of the spec, or none, where the old one stands."""
+        graph = trace(self.model) if self.spec.norm.axes == "none" and targets else None
+        steps = [
+            self._without_norm(name, module, graph) if graph is not None else self._successor(name, module)
+            for name, module in targets.items()
         ]
-        return [
-            *[(layer, "activation_relu_or_gelu", 0) for layer in layers if layer.activation_relu_or_gelu],
-            *[(encoder, "use_nested_tensor", False) for encoder in encoders if encoder.use_nested_tensor],
-        ]
+        for step in steps:
+            if step is not None:
+                self._make(step)
 
-    def _successor(self, name: str, old: nn.Module, layout: Layout) -> tuple[nn.Module, str] | None:
-        axes = layout.axes if self.spec.norm.axes == "same" else self.spec.norm.axes
-        reason = self._why_not(axes, layout)
+    def _without_norm(self, name: str, old: nn.Module, graph: Graph) -> _Step | None:
+        if is_frozen(old):
+            self._leave(name, old, "frozen; unfreeze it first")
+            return None
+        change = Change(name, type(old).__name__, "nothing", "another function than before")
+        return _Step(name, old, Standin(_needs_copy(name, graph)), self._original(old), [change], {}, [])
+
+    def _successor(self, name: str, old: nn.Module) -> _Step | None:
+        own = layout_of(old)
+        assert own is not None
+        reason = why_not(self.spec, own, self.named)
         if reason:
             self._leave(name, old, reason)
             return None
-        new = self._build(axes, layout, factory_of(old))
+        try:
+            new = build(self.spec, own, factory_of(old))
+        except (TypeError, ValueError) as error:  # an argument that this kind of layer does not take
+            self._leave(name, old, str(error))
+            return None
         if isinstance(old, type(new)) and new.extra_repr() == old.extra_repr():
             return None  # it is there already
-        return new, self._take_over(old, new, axes)
+        original = self._original(old)
+        if original is not old and isinstance(original, type(new)) and new.extra_repr() == original.extra_repr():
+            change = Change(name, type(old).__name__, type(original).__name__)
+            return _Step(name, old, original, original, [change], {}, [])
+        note = take_over(original, new, self.keep)
+        return _Step(name, old, new, original, [Change(name, type(old).__name__, type(new).__name__, note)], {}, [])
 
-    def _why_not(self, axes: str, layout: Layout) -> str:
-        if axes == layout.axes:
-            return ""
-        if axes in ("layer", "graph"):
-            cure = "; gn(groups=1) normalizes the channels and positions of each sample" if axes == "layer" else ""
-            return f"{self.spec.norm.name} needs another input layout than {layout.axes} normalization has{cure}"
-        if layout.axes in ("layer", "graph"):
-            return f"{layout.axes} normalization does not have channels in dimension 1; aug(...) keeps its axes"
-        if axes in ("batch", "instance") and layout.dim is None:
-            return "it does not say how many dimensions its input has; aug(...) keeps its axes"
-        if layout.axes == "batch" and not (axes == "instance" and layout.dim == 1):
-            return ""
-        if self.named:
-            return ""
-        if layout.axes == "batch":
-            return "a BatchNorm1d may be fed (N, C), which has no positions; name it with where= if it is fed (N, C, L)"
-        return f"{self.spec.norm.name} has other axes; name it with where=, or use aug(...), which keeps them"
-
-    def _build(self, axes: str, layout: Layout, factory: dict[str, Any]) -> nn.Module:
-        kept = dict(layout.arguments)
-        if axes != layout.axes:
-            kept = {key: value for key, value in kept.items() if key in ("eps", "affine", "bias")}
-        arguments = {**kept, **self.spec.arguments, **factory}
-        if self.spec.norm.axes != "same":
-            build = self.spec.norm.build
-            assert build is not None
-            return build(layout.channels, layout.dim or 2, **arguments)
-        if axes == "layer":
-            return ours.AugLayerNorm(layout.channels, **arguments)
-        if axes == "group":
-            return ours.AugGroupNorm(arguments.pop("groups"), layout.channels, **arguments)
-        if axes == "graph":
-            return ours.AugGraphNorm(layout.channels, **arguments)
-        layer: nn.Module = _AUG[axes][layout.dim or 2](layout.channels, **arguments)
-        return layer
-
-    def _take_over(self, old: Any, new: Any, axes: str) -> str:
-        """Statistics and parameters of the old layer for the new one; a note on what that means."""
-        state = old.state_dict()
-        if "statistics" not in self.keep:
-            state = {key: value for key, value in state.items() if key not in dict(old.named_buffers())}
-        if "parameters" not in self.keep:
-            state = {key: value for key, value in state.items() if key not in dict(old.named_parameters())}
-        notes = []
-        if old._state_dict_hooks or old._load_state_dict_pre_hooks or old._load_state_dict_post_hooks:
-            notes.append("hooks of its state_dict stay with the old layer")
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            new.load_state_dict({key: value for key, value in state.items() if _fits(value, key, new)}, strict=False)
-        if "parameters" in self.keep:
-            for key, parameter in old.named_parameters(recurse=False):
-                mine = new._parameters.get(key)
-                if mine is not None and mine.shape == parameter.shape:
-                    new._parameters[key] = parameter
-                else:
-                    notes.append(f"{key} is not taken over")
-        if caught:
-            notes.append("running_scale is an estimate until it is recalibrated or trained")
-        plain = not is_ours(new) or (new.phi_start == 2 and not new.learn_phi and new.alpha_start == 1)
-        rms = not is_ours(new) or new.spread in ("rms", 2, 2.0)
-        if axes != getattr(layout_of(old), "axes", axes):
-            notes.append("other axes: another function")
-        elif not is_ours(old) and not (plain and rms):
-            running = getattr(new, "running_center", None) is not None
-            notes.append("running_center starts from the old mean" if running else "another function than before")
-        return "; ".join(notes)
-
-    def _without_norm(self, name: str, old: nn.Module, layout: Layout) -> tuple[nn.Module, str]:
-        return nn.Identity(), "another function than before"
+    def _make(self, step: _Step) -> None:
+        memory = memory_of(step.old)
+        if step.new is step.original:  # back to what it was
+            revert(self.model, where=lambda name, module: module is step.old)
+        else:
+            dress(step.new, step.original)
+            step.new.training = step.old.training
+            has_hooks = "hooks" in self.keep
+            if has_hooks:
+                move_hooks(step.old if memory is None or memory.has_hooks else step.original, step.new)
+            remember(step.new, step.original, str(self.spec), has_hooks, list(step.operations.values()))
+            carry_freeze(step.old, step.new)
+            self.places.replace(step.old, step.new)
+        self.report.changed += step.changes
 
     # A norm that goes to an operation: before it, or onto its weight.
 
-    def _with_operations(self, targets: dict[str, nn.Module]) -> None:
-        before = self.spec.norm.before
+    def move_to_operations(self, targets: dict[str, nn.Module]) -> None:
+        """A norm before its operation or on its weight, and nothing where it stood."""
         graph = self._graph(targets)
-        norms = [name for name in targets if self._has_channels(name, targets[name])]
-        for name, operations in choose(graph, norms, ahead_too=before).items():
-            reasons = [why_not_onto(operation, self.modules[operation], self.spec) for operation in operations]
-            if any(reasons):
-                self._leave(name, targets[name], next(filter(None, reasons)))
-            else:
-                self._move(name, targets[name], operations)
-        moved = {change.name for change in self.report.changed} | {left.name for left in self.report.left}
-        for name in targets:
-            if name not in moved:
+        norms = [name for name, module in targets.items() if self._can_move(name, module)]
+        pairs = choose(graph, norms, ahead_too=self.spec.norm.before)
+        steps = [self._moved(name, targets[name], pairs[name], graph) for name in norms if name in pairs]
+        for name in norms:
+            if name not in pairs:
                 self._leave(name, targets[name], self._why_unpaired(name, graph))
+        for step in steps:
+            if step is None:
+                continue
+            self._make(step)
+            for layer, operation in zip(step.layers, step.operations.values(), strict=False):
+                attach(layer, operation)
+            if not step.layers:
+                for operation in step.operations.values():
+                    put_onto_weight(operation, self.spec)
 
     def _graph(self, targets: dict[str, nn.Module]) -> Graph:
         if self.pairs is not None:
-            return declared(self.model, self.pairs)
+            return self.pairs
         graph = trace(self.model) if targets else Graph({}, {}, "")
         if graph.failure:
             self.report.notes.append(
@@ -283,12 +239,35 @@ class _Surgeon:
             )
         return graph
 
-    def _has_channels(self, name: str, norm: nn.Module) -> bool:
+    def _can_move(self, name: str, norm: nn.Module) -> bool:
         layout = layout_of(norm)
         if layout is not None and layout.axes in ("layer", "graph"):
             self._leave(name, norm, f"{layout.axes} normalization has no channels in dimension 1")
-            return False
-        return True
+        elif is_frozen(norm):
+            self._leave(name, norm, "frozen; unfreeze it first")
+        else:
+            return True
+        return False
+
+    def _moved(self, name: str, norm: nn.Module, operations: tuple[str, ...], graph: Graph) -> _Step | None:
+        onto = {operation: self.modules[operation] for operation in operations}
+        layers: list[nn.Module] = []
+        try:
+            reasons = [why_not_onto(key, operation, self.spec, self.model) for key, operation in onto.items()]
+            reason = next(filter(None, reasons), "")
+            if not reason and self.spec.norm.before:
+                layers = [build_before(operation, self.spec) for operation in onto.values()]
+        except (TypeError, ValueError) as error:
+            reason = str(error)
+        if reason:
+            self._leave(name, norm, reason)
+            return None
+        note = "another function; recalibrate or train" if layers else _without_affine(norm)
+        afters = [f"{type(layer).__name__} before {key}" for layer, key in zip(layers, onto, strict=False)]
+        afters = afters or [f"{self.spec.norm.name} on {key}.weight" for key in onto]
+        changes = [Change(name, type(norm).__name__, after, note) for after in afters]
+        standin = Standin(_needs_copy(name, graph))
+        return _Step(name, norm, standin, self._original(norm), changes, onto, layers)
 
     def _why_unpaired(self, name: str, graph: Graph) -> str:
         if graph.calls.get(name, 0) > 1:
@@ -304,21 +283,17 @@ class _Surgeon:
             ", and its output does not only go to operations" if self.spec.norm.before else ""
         )
 
-    def _move(self, name: str, norm: nn.Module, operations: tuple[str, ...]) -> None:
-        self.put(norm, nn.Identity(), operations=operations)
-        for operation in operations:
-            if self.spec.norm.before:
-                layer = put_before(self.modules[operation], self.spec)
-                after, note = f"{type(layer).__name__} before {operation}", "another function; recalibrate or train"
-            else:
-                put_onto_weight(self.modules[operation], self.spec)
-                after, note = f"{self.spec.norm.name} on {operation}.weight", self._without_affine(norm)
-            self.report.changed.append(Change(name, type(norm).__name__, after, note))
 
-    def _without_affine(self, norm: Any) -> str:
-        return "γ and β of the norm are gone with it" if norm.weight is not None else ""
+def _is_computed(module: nn.Module, name: str) -> bool:
+    """Whether a parameter is computed from others: parametrized, pruned."""
+    return getattr(module, name, None) is not None and name not in module._parameters
 
 
-def _fits(value: Tensor, key: str, new: nn.Module) -> bool:
-    mine = {**dict(new.named_parameters()), **dict(new.named_buffers())}.get(key)
-    return mine is None or mine.shape == value.shape
+def _needs_copy(name: str, graph: Graph) -> bool:
+    """Whether others may see what stood at a norm's input: not if an operation made it for this norm alone."""
+    found = graph.norms.get(name)
+    return found is None or found.behind is None
+
+
+def _without_affine(norm: Any) -> str:
+    return "γ and β of the norm are gone with it" if norm.weight is not None else ""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import torch
 from torch import nn
 
 from .layouts import is_norm, keeps_statistics
 from .report import Change, Left, Report
 from .select import Where, check_model, chosen
 
-_TRAINED = "_geonorm_trained"  # the parameters that freeze stopped
+_TRAINED = "_geonorm_trained"  # names of the parameters that freeze stopped
 
 
 def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Report:
@@ -18,7 +20,8 @@ def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Re
 
         y = γ·(x − running_mean)/√(running_var + eps) + β        in training too
 
-    For fine-tuning with small batches. Works on torch's layers and on those of this library. ``unfreeze`` undoes it.
+    For fine-tuning with small batches. Works on torch's layers and on those of this library. Compiled models are
+    compiled anew. ``unfreeze`` undoes it.
 
     Args:
         model: any model.
@@ -48,17 +51,15 @@ def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Re
             module.register_forward_pre_hook(_stay_in_evaluation)
             module.training = False
             done.append("frozen")
-        trained = [p for p in module.parameters(recurse=False) if p.requires_grad] if affine else []
-        if trained:
-            module.__dict__.setdefault(_TRAINED, []).extend(trained)
-            for parameter in trained:
-                parameter.requires_grad_(False)
+        if affine and _stop(module):
             done.append("parameters fixed")
         if done:
             report.changed.append(Change(name or "(model)", type(module).__name__, ", ".join(done)))
         elif not keeps_statistics(module) and not affine:
             reason = "keeps no running statistics: it measures every input"
             report.left.append(Left(name or "(model)", type(module).__name__, reason))
+    if report.changed:
+        _forget_compiled()
     return report
 
 
@@ -94,15 +95,44 @@ def unfreeze(model: nn.Module, where: Where = None) -> Report:
             if hook is _stay_in_evaluation:
                 del module._forward_pre_hooks[key]
         module.training = model.training
-        for parameter in module.__dict__.pop(_TRAINED, []):
-            parameter.requires_grad_(True)
+        for key in module.__dict__.pop(_TRAINED, []):
+            parameter = module._parameters.get(key)
+            if parameter is not None:
+                parameter.requires_grad_(True)
         report.changed.append(Change(name or "(model)", "frozen", type(module).__name__))
+    if report.changed:
+        _forget_compiled()
     return report
 
 
 def is_frozen(module: nn.Module) -> bool:
     """Whether a norm stays in evaluation."""
     return any(hook is _stay_in_evaluation for hook in module._forward_pre_hooks.values())
+
+
+def carry_freeze(old: nn.Module, new: nn.Module) -> None:
+    """A replacement is as frozen as what it replaces."""
+    if is_frozen(old) and not is_frozen(new):
+        new.register_forward_pre_hook(_stay_in_evaluation)
+    if _TRAINED in old.__dict__:
+        new.__dict__[_TRAINED] = list(old.__dict__[_TRAINED])
+        _stop(new)
+
+
+def _stop(module: nn.Module) -> list[str]:
+    """Stop the training of a module's own parameters; the names of those that were trained."""
+    names = [name for name, parameter in module.named_parameters(recurse=False) if parameter.requires_grad]
+    for name in names:
+        module.get_parameter(name).requires_grad_(False)
+    if names:
+        module.__dict__[_TRAINED] = [*module.__dict__.get(_TRAINED, []), *names]
+    return names
+
+
+def _forget_compiled() -> None:
+    """Compiled graphs do not look whether hooks came or went: let them be made anew."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
 
 
 def _stay_in_evaluation(module: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
-from torch.nn.utils import parametrize
 
-from .layouts import dress, evaluation_affine, is_norm, own_forward
-from .pairs import Graph, input_channels, is_operation, output_channels, trace
-from .placement import PRE_NORM, take_off
+from .holders import Holders
+from .layouts import PLAIN, dress, evaluation_affine, is_norm, is_ours, layout_of, own_forward, why_unknown
+from .memory import Standin, forget, memory_of, users_hooks
+from .pairs import OPERATIONS, Graph, input_channels, output_channels, trace
+from .placement import PRE_NORM, is_pre_norm, normalize_input, take_off
 from .report import Change, Left, Report
 from .select import Places, check_model
 
@@ -38,7 +39,8 @@ def fuse(model: nn.Module, example: Any = None) -> Report:
     Args:
         model: a model in evaluation mode.
         example: an input (or a tuple of inputs) of the model; with it, the outputs of the whole model before and after
-            are compared too, and the model is restored with an error if they differ.
+            are compared too, and if they differ everything is put back and an error raised. Needed for models that
+            cannot be traced as a whole.
 
     Examples:
         >>> import torch, geonorm
@@ -55,42 +57,92 @@ def fuse(model: nn.Module, example: Any = None) -> Report:
     check_model(model, "fuse", replaces=True)
     if any(is_norm(module) and module.training for module in model.modules()):
         raise ValueError("expected a model in evaluation mode to fuse; call model.eval() first")
+    holders = Holders(model)
     if example is None:
-        return _fuse(model)
-    inputs = example if isinstance(example, tuple) else (example,)
-    spare = copy.deepcopy(model)
-    with torch.no_grad():
-        expected = model(*inputs)
-        report = _fuse(model)
-        found = model(*inputs)
-    gap = _largest_gap(found, expected)
-    if not gap <= max((_tolerance(p) for p in model.parameters() if p.is_floating_point()), default=_TOLERANCE):
-        model.__dict__.update(spare.__dict__)
-        raise RuntimeError(f"the fused model differs from the model by {gap:.2g} of its output; the model is restored")
+        report = _fuse(model, proven=False)
+    else:
+        report = _fuse_and_compare(model, example if isinstance(example, tuple) else (example,))
+    report.notes += holders.notes(model)
+    return report
+
+
+@torch.no_grad()
+def _fuse_and_compare(model: nn.Module, inputs: tuple[Any, ...]) -> Report:
+    expected = model(*inputs)
+    before = [_Snapshot.of(module) for module in model.modules()]
+    limit = max((_tolerance(p) for p in model.parameters() if p.is_floating_point()), default=_TOLERANCE)
+    try:
+        report = _fuse(model, proven=True)
+        gap = _largest_gap(model(*inputs), expected)
+        if not gap <= limit:
+            raise RuntimeError(f"the fused model differs from the model by {gap:.2g} of its output; it is as before")
+    except BaseException:
+        for snapshot in before:
+            snapshot.restore()
+        raise
     report.notes.append(f"the outputs for the example agree to {max(gap, _TOLERANCE):.0e}")
     return report
 
 
-def _fuse(model: nn.Module) -> Report:
+class _Snapshot(NamedTuple):
+    """What fusing may change of a module."""
+
+    module: nn.Module
+    attributes: dict[str, Any]
+    registries: dict[str, dict[str, Any]]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> _Snapshot:
+        names = ("_parameters", "_modules", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
+        return cls(module, dict(module.__dict__), {name: dict(module.__dict__[name]) for name in names})
+
+    def restore(self) -> None:
+        self.module.__dict__.clear()
+        self.module.__dict__.update(self.attributes)
+        for name, values in self.registries.items():
+            self.module.__dict__[name].clear()
+            self.module.__dict__[name].update(values)
+
+
+def _fuse(model: nn.Module, proven: bool) -> Report:
+    """``proven``: the whole model will be compared afterwards."""
     report, places, modules = Report("fuse"), Places(model), dict(model.named_modules())
     graph = trace(model)
     if graph.failure:
-        report.notes.append(f"the model could not be traced as a whole ({graph.failure}): only its parts were fused")
+        report.notes.append(f"the model could not be traced as a whole ({graph.failure})")
+    done: list[str] = []
     for name, module in modules.items():
         if not is_norm(module):
             continue
         pair = _pair_of(name, graph, modules)
-        reason = _why_not(name, module, pair, modules, graph) or _work_in(pair, modules, places)  # type: ignore[arg-type]
+        reason = _why_not(name, module, pair, modules, graph, proven)
+        if not reason and pair is not None:
+            try:
+                reason = _work_in(pair, modules, places)
+            except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+                reason = f"could not be tried on {pair.operation}: {error}".split("\n", 1)[0]
         if reason or pair is None:
             report.left.append(Left(name or "(model)", type(module).__name__, reason))
-        else:
-            report.changed.append(Change(name, type(module).__name__, f"in {pair.operation}"))
+            continue
+        done.append(pair.operation)
+        report.changed.append(Change(name, type(module).__name__, f"in {pair.operation}"))
+        if isinstance(modules[pair.operation], nn.Linear) and not proven:
+            note = "a Linear was fused with a norm of its features, (N, C); give example= if its inputs have more dims"
+            report.notes += [note] if note not in report.notes else []
+    _forget_the_way_back(model, [modules[name] for name in done])
     return report
+
+
+def _forget_the_way_back(model: nn.Module, operations: list[nn.Module]) -> None:
+    for module in model.modules():
+        memory = memory_of(module)
+        if memory is not None and any(operation is other for operation in operations for other in memory.operations):
+            forget(module)
 
 
 def _pair_of(name: str, graph: Graph, modules: dict[str, nn.Module]) -> _Pair | None:
     owner, _, attribute = name.rpartition(".")
-    if attribute == PRE_NORM and is_operation(modules[owner]):
+    if attribute == PRE_NORM and is_pre_norm(modules[owner]):
         return _Pair(name, owner, True)
     found = graph.norms.get(name)
     if found is None:
@@ -102,23 +154,49 @@ def _pair_of(name: str, graph: Graph, modules: dict[str, nn.Module]) -> _Pair | 
     return None
 
 
-def _why_not(name: str, norm: nn.Module, pair: _Pair | None, modules: dict[str, nn.Module], graph: Graph) -> str:
-    if evaluation_affine(norm) is None:
+def _why_not(
+    name: str,
+    norm: nn.Module,
+    pair: _Pair | None,
+    modules: dict[str, nn.Module],
+    graph: Graph,
+    proven: bool,
+) -> str:
+    if layout_of(norm) is None and not is_ours(norm) and not isinstance(norm, nn.SyncBatchNorm):
+        return why_unknown(norm)
+    affine = evaluation_affine(norm)
+    if affine is None:
         return "it measures its input in evaluation too"
     if pair is None:
         if graph.calls.get(name, 0) > 1:
             return "it is called more than once"
         return "no operation next to it that it could go into"
+    if name in graph.norms and graph.norms[name].in_part and not proven:
+        return "the model could not be traced as a whole; give example= to prove that it stays the same"
     operation: Any = modules[pair.operation]
-    if parametrize.is_parametrized(operation):
-        return f"{pair.operation} is parametrized; remove the parametrization first"
-    if pair.before and own_forward(norm) not in ("plain", None):
+    kinds = [kind for kind in OPERATIONS if isinstance(operation, kind)]
+    if type(operation).forward is not kinds[0].forward or "forward" in operation.__dict__:
+        return f"{pair.operation} has a forward of its own"
+    if any("weight" not in module._parameters for module in (operation, norm) if module.weight is not None):
+        return f"the weight of {pair.operation} or of the norm is parametrized or pruned"
+    if [hook for hook in users_hooks(operation) if hook is not normalize_input] or users_hooks(norm):
+        return f"it or {pair.operation} has hooks"
+    if pair.before and _is_activated(norm):
         return "it is followed by an activation"
     channels = input_channels(operation) if pair.before else output_channels(operation)
-    affine = evaluation_affine(norm)
-    if affine is not None and affine[0].numel() not in (1, channels):
+    if affine[0].numel() not in (1, channels):
         return f"it has {affine[0].numel()} channels, {pair.operation} has {channels}"
     return ""
+
+
+def _dressed_as(norm: nn.Module) -> nn.Module:
+    """The module whose own forward says what happens around the norm."""
+    memory = memory_of(norm)
+    return norm if memory is None else memory.original
+
+
+def _is_activated(norm: nn.Module) -> bool:
+    return own_forward(_dressed_as(norm)) not in (PLAIN, None)
 
 
 @torch.no_grad()
@@ -127,18 +205,19 @@ def _work_in(pair: _Pair, modules: dict[str, nn.Module], places: Places) -> str:
     norm, operation = modules[pair.norm], cast("nn.Linear", modules[pair.operation])
     affine = evaluation_affine(norm)
     assert affine is not None
-    if pair.before and _pads_zeros(operation) and bool((affine[1] != 0).any()):
+    moves = not operation.weight.is_meta and bool((affine[1] != 0).any())
+    if pair.before and _pads_zeros(operation) and (moves or operation.weight.is_meta):
         return f"{pair.operation} pads with zeros, which are not normalized"
     fused = _fused(operation, affine[0].double(), affine[1].double(), pair.before)
     gap = _check(norm, operation, fused, pair.before)
     if not gap <= _tolerance(operation.weight):
         return f"the fused operation would differ by {gap:.2g}"
     operation.weight, operation.bias = fused.weight, fused.bias
-    if PRE_NORM in operation._modules and pair.before:
+    if pair.before and is_pre_norm(operation):
         take_off(operation)
         return ""
-    stand_in = nn.Identity()
-    dress(stand_in, norm)
+    stand_in = Standin(copies=pair.before)
+    dress(stand_in, _dressed_as(norm))
     stand_in.training = norm.training
     places.replace(norm, stand_in)
     return ""
@@ -187,16 +266,11 @@ def _fused(operation: Any, scale: Tensor, offset: Tensor, before: bool) -> Any:
     return fused
 
 
-def _bare_copy(operation: nn.Module) -> Any:
-    """The operation without hooks and without a norm before it."""
-    bare = copy.copy(operation)
-    bare.__dict__.update(
-        _modules={},
-        _parameters=dict(operation._parameters),
-        _forward_pre_hooks={},
-        _forward_hooks={},
-        _backward_hooks={},
-    )
+def _bare_copy(module: nn.Module) -> Any:
+    """The module without hooks and without what stands in it."""
+    bare = copy.copy(module)
+    bare.__dict__.update(_modules={}, _forward_pre_hooks={}, _forward_hooks={}, _backward_hooks={})
+    bare._parameters = dict(module._parameters)
     return bare
 
 
@@ -207,7 +281,7 @@ def _check(norm: Any, operation: Any, fused: Any, before: bool) -> float:
         return 0.0
     size = [] if isinstance(operation, nn.Linear) else _enough(operation)
     x = torch.randn(3, input_channels(operation), *size, dtype=weight.dtype, device=weight.device)
-    apply = _bare_copy(norm) if own_forward(norm) == "plain" else _affine_map(norm)
+    apply = _bare_copy(norm) if own_forward(norm) == PLAIN else _affine_map(norm)
     expected = bare(apply(x)) if before else apply(bare(x))
     return _largest_gap(fused(x), expected)
 
@@ -230,13 +304,18 @@ def _enough(operation: Any) -> list[int]:
 
 
 def _largest_gap(found: Any, expected: Any) -> float:
+    """The largest difference between two outputs, in shares of the largest value of each tensor."""
     if isinstance(expected, Tensor):
         if not expected.numel():
             return 0.0
-        scale = expected.abs().max().clamp_min(1.0 if expected.abs().max() == 0 else 0.0)
-        return float((found - expected).abs().max() / scale)
+        if not expected.is_floating_point():
+            return 0.0 if torch.equal(found, expected) else float("inf")
+        largest = float(expected.abs().max())
+        return float((found - expected).abs().max()) / (largest or 1.0)
     if isinstance(expected, dict):
         return max((_largest_gap(found[key], value) for key, value in expected.items()), default=0.0)
     if isinstance(expected, (tuple, list)):
         return max((_largest_gap(*pair) for pair in zip(found, expected, strict=True)), default=0.0)
-    return 0.0
+    if expected is None or isinstance(expected, (int, float, str)):
+        return 0.0 if found == expected else float("inf")
+    raise TypeError(f"expected outputs of tensors, tuples and dicts to compare (got {type(expected).__name__})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ class Gauge:
         self.per_instance = layout is not None and layout.axes == "instance"
         self.keeps_inputs = not self.per_instance and is_ours(layer) and not _has_plain_moments(layer)
         self.rank = 2 + (1 if layout is None or layout.dim is None else layout.dim)
+        self.is_finite = True
         self.averages = False  # of batch centers, where the inputs do not fit
         self.batches, self.values, self.mass = 0, 0, 0.0
         self.bytes = 0
@@ -38,9 +40,11 @@ class Gauge:
     def count(self, x: Tensor, share: Tensor | None) -> None:
         """Size and plain moments of a batch; all layers need them, once."""
         self.batches += 1
+        x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         self.values += x.shape[0] if self.per_instance else x.numel() // x.shape[1]
         self.bytes += x.numel() * x.element_size() * (1 if share is None else 2)
         if self.per_instance:
+            self.is_finite = self.is_finite and bool(x.isfinite().all())
             self.shadow.momentum = x.shape[0] / self.values
             self.shadow(x, **({} if share is None else {"weight": share}))
             return
@@ -74,7 +78,7 @@ class Gauge:
 
     def average(self, x: Tensor, share: Tensor | None, before: float) -> None:
         """One batch of an average that counts batches by their values."""
-        own = x.numel() // x.shape[1]
+        own = mass_of(x, share)
         self.shadow.momentum = own / (before + own)
         self.shadow(x, **({} if share is None else {"weight": share}))
 
@@ -102,12 +106,12 @@ class Gauge:
         if not self.per_instance:
             mass = torch.as_tensor(self.mass, dtype=torch.float64)
             found["running_mean"] = torch.as_tensor(self._mean)
-            found["running_var"] = torch.as_tensor(self._squares) / (mass - 1)
+            found["running_var"] = torch.where(mass > 1, torch.as_tensor(self._squares) / (mass - 1), math.nan)
             if is_ours(self.layer) and not self.keeps_inputs:
                 found["running_center"] = found["running_mean"]
         found["num_batches_tracked"] = torch.tensor(self.batches)
-        if not all(bool(value.isfinite().all()) for value in found.values()):
-            reason = "the batches give statistics that are not finite; the old ones are kept"
+        if not self.is_finite or not all(bool(value.isfinite().all()) for value in found.values()):
+            reason = "the batches give statistics that are not finite (or none); the old ones are kept"
             report.left.append(Left(self.name or "(model)", kind, reason))
             return
         for name, value in found.items():
@@ -125,6 +129,11 @@ def share_of(x: Tensor, kwargs: dict[str, Any]) -> Tensor | None:
     """How much each value counts, as the layer was told."""
     share: Tensor | None = kwargs.get("mask") if kwargs.get("mask") is not None else kwargs.get("weight")
     return None if share is None else share.expand_as(x)
+
+
+def mass_of(x: Tensor, share: Tensor | None) -> float:
+    """How many values of a channel a batch has, or how much they count together."""
+    return float((x.numel() if share is None else share.sum()) / x.shape[1])
 
 
 def _has_plain_moments(layer: Any) -> bool:

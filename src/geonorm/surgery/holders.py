@@ -27,7 +27,7 @@ class Holders:
         for holder in alive:
             if issubclass(type(holder), Optimizer):
                 held = {id(p) for group in holder.param_groups for p in group["params"]}
-                if held & self._before.keys() and (held & gone or new):
+                if held & self._before.keys() and (held & gone or new - held):
                     notes.append(
                         f"{type(holder).__name__} was made before: it holds {len(held & gone)} parameters that are no "
                         f"longer in the model and lacks {len(new - held)} new ones; make it anew"

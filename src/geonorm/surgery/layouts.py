@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from .. import nn as ours
 from ..nn._base import NormLayer
@@ -62,6 +63,8 @@ def qualified_name(module: nn.Module) -> str:
 
 def own_forward(module: nn.Module) -> str | None:
     """How the forward of a torch norm's subclass differs from torch's; ``None`` if that is not known."""
+    if "forward" in module.__dict__:
+        return None
     for base in (*_BATCH, *_INSTANCE, nn.LayerNorm, nn.GroupNorm):
         if isinstance(module, base):
             same = type(module).forward is base.forward
@@ -72,6 +75,8 @@ def own_forward(module: nn.Module) -> str | None:
 def layout_of(module: nn.Module) -> Layout | None:
     """The layout of a normalization behind an operation, torch's or ours; ``None`` for anything else."""
     if isinstance(module, (nn.modules.lazy.LazyModuleMixin, nn.SyncBatchNorm)) or own_forward(module) is None:
+        return None
+    if not _statistics_agree(module):
         return None
     for kinds, axes in ((_BATCH, "batch"), (_INSTANCE, "instance")):
         for kind, dim in kinds.items():
@@ -90,6 +95,12 @@ def layout_of(module: nn.Module) -> Layout | None:
     return None
 
 
+def _statistics_agree(module: Any) -> bool:
+    """Whether a norm has buffers as its flag says; torch evaluates with those that are there, whatever it says."""
+    flag = getattr(module, "track_running_stats", None)
+    return flag is None or flag == (getattr(module, "running_mean", None) is not None)
+
+
 def _bias(module: Any) -> dict[str, bool]:
     """Whether the affine part has a bias, where it could have gone without."""
     return {"bias": False} if module.weight is not None and module.bias is None else {}
@@ -100,11 +111,14 @@ def is_ours(module: nn.Module) -> bool:
     return isinstance(module, NormLayer)
 
 
+_TORCH_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+
+
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module normalizes: known, ours, or called so (and not a mere wrapper around a known one)."""
-    if layout_of(module) is not None or is_ours(module):
+    """Whether a module normalizes: torch's, ours, or called so (and not a mere wrapper around a known one)."""
+    if isinstance(module, _TORCH_NORMS) or is_ours(module) or layout_of(module) is not None:
         return True
-    if not re.search(r"(Norm|_norm)(Act)?\d?d?$", type(module).__name__):
+    if not re.search(r"(Norm|_norm)(Act)?\d*d?$", type(module).__name__):
         return False
     return not any(layout_of(child) is not None for child in module.children())
 
@@ -121,7 +135,11 @@ def why_unknown(module: nn.Module) -> str:
     if isinstance(module, nn.SyncBatchNorm):
         return "it does not say how many dimensions its input has; convert before torch's convert_sync_batchnorm"
     if own_forward(module) is None:
-        return "a subclass with a forward of its own, which would be lost"
+        return "it has a forward of its own, which would be lost"
+    if not _statistics_agree(module):
+        return "its track_running_stats and its buffers disagree"
+    if is_ours(module):
+        return "it is meant to stand before an operation; it has no twin behind one"
     if type(module).__name__ == "RMSNorm":
         return "it has no center"
     return "its axes are not known here"
@@ -159,6 +177,9 @@ def _drop_and_activate(module: Any, inputs: tuple[Tensor, ...], output: Tensor) 
     for step in (module.drop, module.act):
         output = output if step is None else step(output)
     return output
+
+
+AROUND = (_channels_to_the_end, _channels_back, _drop_and_activate)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..nn.layernorm import _keep_output
-from .layouts import _channels_back, _channels_to_the_end, _drop_and_activate
+from .layouts import AROUND
 
 _NAME = "_geonorm_memory"
 _HOOKS = (
@@ -21,43 +22,62 @@ _HOOKS = (
     "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
 )
-_INTERNAL = (_keep_output, _channels_to_the_end, _channels_back, _drop_and_activate)
+_INTERNAL = (_keep_output, *AROUND)
 
 
 @dataclass
 class Memory:
-    """The module that stood here, and the replacement's own state when it came.
+    """The module that stood here, and the replacement's state when it came.
 
     Attributes:
         original: the module that was replaced.
-        state: buffers, and parameters that the original has not, as they were; unchanged, the original is restored as
-            it was.
         spec: what it was converted to.
-        operations: names of the operations that were changed together with this place.
-        attributes: attributes of other modules that were changed: (module, name, former value).
+        state: parameters and buffers as they were; unchanged, the original is restored as it was.
+        has_hooks: whether the user's hooks went along to the replacement.
+        operations: modules that were changed together with this place.
     """
 
     original: nn.Module
-    state: dict[str, Tensor] = field(default_factory=dict)
-    spec: str = ""
-    operations: tuple[str, ...] = ()
-    attributes: list[tuple[nn.Module, str, Any]] = field(default_factory=list)
+    spec: str
+    state: dict[str, Tensor]
+    has_hooks: bool
+    operations: list[nn.Module] = field(default_factory=list)
+
+
+class Standin(nn.Identity):
+    """What stands where a norm was: nothing happens here.
+
+    Args:
+        copies: return a copy, as a norm would. An activation behind it that works in place must not change the input
+            when others use it too.
+    """
+
+    def __init__(self, copies: bool) -> None:
+        super().__init__()
+        self.copies = copies
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.clone() if self.copies else input
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Standin:
+        """Device and dtype of the remembered norm follow the model."""
+        memory = memory_of(self)
+        if memory is not None:
+            memory.original._apply(fn)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
 
 def own_state(module: nn.Module) -> dict[str, Tensor]:
-    """Buffers, and the parameters beyond weight and bias, which a replacement shares with the original."""
+    """Parameters and buffers of a module itself."""
     parameters = {name: p.detach() for name, p in module.named_parameters(recurse=False)}
-    return {
-        **{name: value for name, value in parameters.items() if name not in ("weight", "bias")},
-        **dict(module.named_buffers(recurse=False)),
-    }
+    return {**parameters, **dict(module.named_buffers(recurse=False))}
 
 
-def remember(new: nn.Module, original: nn.Module, **more: Any) -> Memory:
+def remember(new: nn.Module, original: nn.Module, spec: str, has_hooks: bool, operations: list[nn.Module]) -> None:
     """Keep the original with its replacement; not as a submodule, so that no state_dict shows it."""
-    memory = Memory(original, {name: value.clone() for name, value in own_state(new).items()}, **more)
-    new.__dict__[_NAME] = memory
-    return memory
+    state = {name: value.clone() for name, value in own_state(new).items()}
+    new.__dict__[_NAME] = Memory(original, spec, state, has_hooks, operations)
 
 
 def memory_of(module: nn.Module) -> Memory | None:
@@ -66,20 +86,29 @@ def memory_of(module: nn.Module) -> Memory | None:
     return memory
 
 
-def is_untouched(module: nn.Module, memory: Memory) -> bool:
-    """Whether the replacement's own state is still that of its first moment."""
-    now = own_state(module)
-    return now.keys() == memory.state.keys() and all(
-        value.is_meta or (value.dtype == then.dtype and torch.equal(value, then.to(value.device)))
-        for value, then in ((now[name], memory.state[name]) for name in now)
+def forget(module: nn.Module) -> None:
+    """There is no way back any more."""
+    module.__dict__.pop(_NAME, None)
+
+
+def same_state(now: dict[str, Tensor], then: dict[str, Tensor]) -> bool:
+    """Whether values are still the same; a change of dtype or device alone is none."""
+    return now.keys() == then.keys() and all(
+        value.is_meta or torch.equal(value, then[name].to(value)) for name, value in now.items()
     )
+
+
+def users_hooks(module: nn.Module) -> list[Any]:
+    """Hooks around the forward of a module that are not this library's."""
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    return [hook for hook in hooks if hook not in _INTERNAL]
 
 
 def move_hooks(old: nn.Module, new: nn.Module) -> None:
     """Hooks of a user go along, in the same dictionaries: the handles they hold still remove them."""
     for name in _HOOKS:
         theirs, internal = old.__dict__[name], dict(new.__dict__[name])
-        users = dict(theirs)
+        users = {key: hook for key, hook in theirs.items() if hook not in _INTERNAL}
         theirs.clear()
         # What belongs to the layer itself stays next to its forward: last before it, first behind it.
         theirs.update({**users, **internal} if "pre" in name else {**internal, **users})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,11 +37,13 @@ class Neighbours(NamedTuple):
         behind: the operation whose output this norm alone takes.
         ahead: the operations that take this norm's output, through elementwise functions or not, if nothing else does.
         directly: whether there is nothing between the norm and the operations ahead.
+        in_part: whether only a part of the model was traced: what happens between parts is not known.
     """
 
     behind: str | None
     ahead: tuple[str, ...]
     directly: bool
+    in_part: bool
 
 
 class Graph(NamedTuple):
@@ -48,7 +51,7 @@ class Graph(NamedTuple):
 
     Attributes:
         norms: norms that are called once, by name, with their neighbours.
-        calls: how often each module is called, by name.
+        calls: how often each module is called, or one of its parameters used, by name.
         failure: why the whole model could not be traced; empty if it could.
     """
 
@@ -64,8 +67,8 @@ class _Tracer(fx.Tracer):
         return is_norm(m) or isinstance(m, OPERATIONS) or super().is_leaf_module(m, module_qualified_name)
 
 
-def is_operation(module: nn.Module) -> bool:
-    """A Linear or Conv layer whose weight can be taken as it stands."""
+def is_operation(module: nn.Module | None) -> bool:
+    """A Linear or Conv layer."""
     return isinstance(module, OPERATIONS)
 
 
@@ -85,19 +88,26 @@ def spatial_dim(operation: nn.Module) -> int:
 
 
 def trace(model: nn.Module) -> Graph:
-    """The norms of a model and the operations around them.
+    """The norms of a model and the operations around them, with the defaults of optional inputs.
 
     A model that cannot be traced as a whole is traced in its parts: what lies inside one part is found all the same.
     """
     norms: dict[str, Neighbours] = {}
     calls: dict[str, int] = {}
-    failure = _trace_into(model, "", norms, calls)
+    names = {id(module): name for name, module in model.named_modules()}
+    # Tracing runs the model's own code, which may leave its marks on it.
+    before = [(module, dict(module.__dict__)) for module in model.modules()]
+    try:
+        failure = _trace_into(model, names, norms, calls, in_part=False)
+    finally:
+        for module, attributes in before:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
     once = {name for name, number in calls.items() if number == 1}
     kept = {
-        name: Neighbours(
-            found.behind if found.behind in once else None,
-            found.ahead if once >= set(found.ahead) else (),
-            found.directly,
+        name: found._replace(
+            behind=found.behind if found.behind in once else None,
+            ahead=found.ahead if once.issuperset(found.ahead) else (),
         )
         for name, found in norms.items()
         if name in once
@@ -105,25 +115,37 @@ def trace(model: nn.Module) -> Graph:
     return Graph(kept, calls, failure)
 
 
-def _trace_into(model: nn.Module, prefix: str, norms: dict[str, Neighbours], calls: dict[str, int]) -> str:
+def _trace_into(
+    model: nn.Module, names: dict[int, str], norms: dict[str, Neighbours], calls: dict[str, int], in_part: bool
+) -> str:
     if not any(is_norm(module) for module in model.modules()):
         return ""
-    canonical = {id(module): name for name, module in model.named_modules()}
     try:
-        nodes = list(_Tracer().trace(model).nodes)
-    except Exception as error:  # tracing runs the model's own code, which may raise anything
-        for name, child in model.named_children():
-            _trace_into(child, f"{prefix}{name}.", norms, calls)
+        parameters = inspect.signature(model.forward).parameters.values()
+        optional = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+        nodes = list(_Tracer().trace(model, concrete_args=optional or None).nodes)
+    except Exception as error:  # the model's own code may raise anything
+        for child in model.children():
+            _trace_into(child, names, norms, calls, in_part=True)
         return f"{type(error).__name__}: {error}".split("\n", 1)[0]
 
-    modules = {node: model.get_submodule(node.target) for node in nodes if node.op == "call_module"}
-    names = {node: prefix + canonical[id(module)] for node, module in modules.items()}
+    modules = {node: model.get_submodule(str(node.target)) for node in nodes if node.op == "call_module"}
+    for node in nodes:
+        if node.op == "get_attr":  # a parameter used past its module
+            owner = model.get_submodule(str(node.target).rpartition(".")[0])
+            name = names[id(owner)]
+            calls[name] = calls.get(name, 0) + 1
     for node, module in modules.items():
-        calls[names[node]] = calls.get(names[node], 0) + 1
+        name = names[id(module)]
+        calls[name] = calls.get(name, 0) + 1
         if is_norm(module):
+            behind = _behind(node, modules)
             ahead, directly = _ahead(node, modules)
-            norms[names[node]] = Neighbours(
-                _behind(node, modules, names), tuple(dict.fromkeys(names[other] for other in ahead)), directly
+            norms[name] = Neighbours(
+                None if behind is None else names[id(behind)],
+                tuple(dict.fromkeys(names[id(operation)] for operation in ahead)),
+                directly,
+                in_part,
             )
     return ""
 
@@ -133,24 +155,28 @@ def _first_input(node: fx.Node) -> fx.Node | None:
     return source if isinstance(source, fx.Node) else None
 
 
-def _behind(node: fx.Node, modules: dict[fx.Node, nn.Module], names: dict[fx.Node, str]) -> str | None:
+def _does_nothing(module: nn.Module | None) -> bool:
+    return isinstance(module, nn.Identity) and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def _behind(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> nn.Module | None:
     source = _first_input(node)
-    while source is not None and isinstance(modules.get(source), nn.Identity) and len(source.users) == 1:
+    while source is not None and _does_nothing(modules.get(source)) and len(source.users) == 1:
         source = _first_input(source)
-    if source is None or not is_operation(modules.get(source, nn.Identity())) or len(source.users) != 1:
+    if source is None or not is_operation(modules.get(source)) or len(source.users) != 1:
         return None
-    return names[source]
+    return modules[source]
 
 
-def _ahead(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> tuple[list[fx.Node], bool]:
+def _ahead(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> tuple[list[nn.Module], bool]:
     operations, directly, waiting = [], True, list(node.users)
     while waiting:
         user = waiting.pop(0)
         module = modules.get(user)
         if module is not None and is_operation(module):
-            operations.append(user)
-        elif isinstance(module, nn.Identity) or _is_elementwise(user, module):
-            directly = directly and isinstance(module, nn.Identity)
+            operations.append(module)
+        elif _does_nothing(module) or _is_elementwise(user, module):
+            directly = directly and _does_nothing(module)
             waiting += list(user.users)
         else:
             return [], False
@@ -171,13 +197,14 @@ def declared(model: nn.Module, pairs: Iterable[tuple[str, str]]) -> Graph:
     """Neighbours from pairs (operation, norm) that the user names, the norm standing behind the operation."""
     norms: dict[str, Neighbours] = {}
     modules = dict(model.named_modules(remove_duplicate=False))
+    first = {id(module): name for name, module in model.named_modules()}
     for operation, norm in pairs:
         for name, check, what in ((operation, is_operation, "a Linear or Conv layer"), (norm, is_norm, "a norm")):
             if name not in modules:
                 raise ValueError(f"pairs name {name!r}, which is no module of the model")
             if not check(modules[name]):
                 raise ValueError(f"expected {name!r} in pairs to be {what} (got {type(modules[name]).__name__})")
-        norms[norm] = Neighbours(operation, (), False)
+        norms[first[id(modules[norm])]] = Neighbours(first[id(modules[operation])], (), False, False)
     return Graph(norms, {}, "")
 
 

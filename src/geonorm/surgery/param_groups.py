@@ -66,13 +66,12 @@ def param_groups(model: nn.Module, weight_decay: float, phi_lr: float | None = N
     params: dict[str, list[Parameter]] = {"decay": [], "no_decay": [], "phi": []}
     names: dict[str, list[str]] = {key: [] for key in params}
     kinds: dict[int, tuple[str, str, Parameter]] = {}
-    for prefix, module in model.named_modules():
-        for name, parameter in module.named_parameters(prefix, recurse=False):
-            kind = _kind(module, name.rpartition(".")[2], name, phi_lr is not None)
-            # A parameter that is shared with a norm, or stands somewhere as a bias, is not decayed anywhere.
-            known = kinds.get(id(parameter))
-            if known is None or known[0] == "decay":
-                kinds[id(parameter)] = (kind, name if known is None else known[1], parameter)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        kind = _kind(model, name, phi_lr is not None)
+        # A parameter that is shared with a norm, or stands somewhere as a bias, is not decayed anywhere.
+        known = kinds.get(id(parameter))
+        if known is None or known[0] == "decay":
+            kinds[id(parameter)] = (kind, name if known is None else known[1], parameter)
     for kind, name, parameter in kinds.values():
         if parameter.requires_grad:
             params[kind].append(parameter)
@@ -87,14 +86,20 @@ def param_groups(model: nn.Module, weight_decay: float, phi_lr: float | None = N
     )
 
 
-def _kind(module: nn.Module, name: str, full_name: str, phi_apart: bool) -> str:
+def _kind(model: nn.Module, full_name: str, phi_apart: bool) -> str:
+    owner, _, name = full_name.rpartition(".")
+    module = model.get_submodule(owner)
+    part = ""
+    if isinstance(module, nn.utils.parametrize.ParametrizationList):
+        # owner.parametrizations.weight.original1: the owner's weight, in parts
+        normed = any(type(step).__name__ == "_WeightNorm" for step in module)
+        owner, _, name = owner.rpartition(".")
+        part = "length" if normed and full_name.endswith(".original0") else ""
+        module = model.get_submodule(owner.rpartition(".")[0])
     if name == "phi_offset" and phi_apart:
         return "phi"
-    if is_norm(module) or name == "bias" or name.endswith("_bias") or ".parametrizations.bias." in full_name:
-        return "no_decay"
-    if isinstance(module, nn.utils.parametrize.ParametrizationList) and name == "original0":
-        return "no_decay"  # the lengths of a weight-normalized weight
-    return "decay"
+    is_bias = name.startswith("bias") or "_bias" in name
+    return "no_decay" if is_norm(module) or is_bias or part or name == "weight_g" else "decay"
 
 
 def _shortened(names: list[str]) -> str:

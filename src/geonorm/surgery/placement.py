@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import Parameter
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from ..nn.specs import Spec
 from ..nn.weightnorm import centered_weight_norm, weight_standardization
 from .layouts import factory_of
-from .memory import own_state
+from .memory import own_state, same_state
 from .pairs import input_channels, spatial_dim
 
 PRE_NORM = "pre_norm"
@@ -27,61 +28,100 @@ _ON_WEIGHTS: dict[str, Callable[..., nn.Module]] = {
 
 
 class _FirstWeight(NamedTuple):
-    """A weight before it was parametrized, and the state of the parametrization in its first moment."""
+    """A weight before it was parametrized: the parameter, its values, and the parametrization's first state."""
 
-    weight: Tensor
+    parameter: Parameter
+    values: Tensor
     state: dict[str, Tensor]
 
 
-def normalize_input(operation: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def normalize_input(
+    operation: Any, inputs: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The hook by which an operation normalizes its input with its ``pre_norm``."""
-    return (operation.pre_norm(inputs[0]), *inputs[1:])
+    if inputs:
+        return (operation.pre_norm(inputs[0]), *inputs[1:]), named
+    return inputs, {**named, "input": operation.pre_norm(named["input"])}
 
 
-def why_not_onto(name: str, operation: nn.Module, spec: Spec) -> str:
+def is_pre_norm(operation: nn.Module) -> bool:
+    """Whether an operation has a norm before it that this library put there."""
+    return PRE_NORM in operation._modules and normalize_input in operation._forward_pre_hooks.values()
+
+
+def check_on_weight(spec: Spec) -> None:
+    """Raise for arguments that the parametrization does not take."""
+    try:
+        _ON_WEIGHTS[spec.norm.name](nn.Linear(4, 4), **spec.arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"in {str(spec)!r}: {error}") from error
+
+
+def why_not_onto(name: str, operation: Any, spec: Spec, model: nn.Module) -> str:
     """Why an operation cannot take the norm; empty if it can."""
-    if spec.norm.before and PRE_NORM in operation._modules:
-        return f"{name} already has a norm before it"
-    if parametrize.is_parametrized(operation):
-        return f"the weight of {name} is parametrized already"
+    if "weight" not in operation._parameters:
+        return f"the weight of {name} is parametrized or pruned already"
+    if spec.norm.before:
+        taken = PRE_NORM in operation._modules or hasattr(operation, PRE_NORM)
+        return f"{name} already has a {PRE_NORM}" if taken else ""
+    if getattr(operation, "transposed", False) and spec.norm.name != "sn":
+        return f"the rows of a transposed convolution ({name}) are its inputs"
+    owners = [key for key, module in model.named_modules() if operation.weight in _set(module._parameters.values())]
+    if len(owners) > 1:
+        return f"the weight of {name} is shared by {', '.join(owners)}"
     return ""
 
 
-def put_before(operation: nn.Module, spec: Spec) -> nn.Module:
-    """A norm of the operation's input channels before it."""
-    build = spec.norm.build
-    assert build is not None
-    layer = build(input_channels(operation), spatial_dim(operation), **spec.arguments, **factory_of(operation))
-    layer.train(operation.training)
+def _set(parameters: Any) -> set[Any]:
+    return {parameter for parameter in parameters if parameter is not None}
+
+
+def build_before(operation: nn.Module, spec: Spec) -> nn.Module:
+    """A norm of the operation's input channels."""
+    assert spec.norm.build is not None
+    layer = spec.norm.build(
+        input_channels(operation), spatial_dim(operation), **spec.arguments, **factory_of(operation)
+    )
+    return layer.train(operation.training)
+
+
+def attach(layer: nn.Module, operation: nn.Module) -> None:
+    """Put a norm before an operation."""
     operation.add_module(PRE_NORM, layer)
-    operation.register_forward_pre_hook(normalize_input)
-    return layer
+    operation.register_forward_pre_hook(normalize_input, with_kwargs=True)
 
 
 def put_onto_weight(operation: Any, spec: Spec) -> None:
     """The weight of the operation parametrized."""
-    weight = operation.weight.detach().clone()
+    parameter = operation.weight
+    values = parameter.detach().clone()
     _ON_WEIGHTS[spec.norm.name](operation, **spec.arguments)
-    operation.__dict__[_FIRST_WEIGHT] = _FirstWeight(weight, _parametrization_state(operation))
+    operation.__dict__[_FIRST_WEIGHT] = _FirstWeight(parameter, values, _parametrization_state(operation))
 
 
 @torch.no_grad()
 def take_off(operation: Any) -> str:
     """Undo either; says what was there. A weight that was not trained meanwhile is again what it was, bit for bit."""
-    if PRE_NORM in operation._modules:
+    if is_pre_norm(operation):
         layer = operation._modules.pop(PRE_NORM)
         for key, hook in list(operation._forward_pre_hooks.items()):
             if hook is normalize_input:
                 del operation._forward_pre_hooks[key]
+                operation._forward_pre_hooks_with_kwargs.pop(key, None)
         return f"{type(layer).__name__} before"
     if not parametrize.is_parametrized(operation, "weight"):
         return ""
     kind = type(operation.parametrizations.weight[0]).__name__.lstrip("_")
     first: _FirstWeight | None = operation.__dict__.pop(_FIRST_WEIGHT, None)
-    untouched = first is not None and _same(_parametrization_state(operation), first.state)
-    parametrize.remove_parametrizations(operation, "weight", leave_parametrized=True)
-    if first is not None and untouched:
-        operation.weight.copy_(first.weight)
+    untouched = first is not None and same_state(_parametrization_state(operation), first.state)
+    with torch.enable_grad():  # without, torch takes the weight for a buffer
+        parametrize.remove_parametrizations(operation, "weight", leave_parametrized=True)
+    if first is not None:
+        # The parameter itself comes back: optimizers made before hold it.
+        weight = operation.weight
+        first.parameter.data = first.values.to(weight) if untouched else weight.detach().clone()
+        first.parameter.requires_grad_(weight.requires_grad)
+        operation._parameters["weight"] = first.parameter
     return f"{kind} on the weight of"
 
 
@@ -89,9 +129,3 @@ def _parametrization_state(operation: Any) -> dict[str, Tensor]:
     parametrizations = operation.parametrizations.weight
     parts = [own_state(parametrizations), *[own_state(part) for part in parametrizations]]
     return {f"{i}.{name}": value.clone() for i, part in enumerate(parts) for name, value in part.items()}
-
-
-def _same(now: dict[str, Tensor], then: dict[str, Tensor]) -> bool:
-    return now.keys() == then.keys() and all(
-        value.is_meta or torch.equal(value, then[name].to(value)) for name, value in now.items()
-    )

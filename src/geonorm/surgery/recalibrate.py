@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..ops import statistics_paused
 from .freeze import is_frozen
-from .gauge import Gauge, share_of
+from .gauge import Gauge, mass_of, share_of
 from .layouts import is_ours, keeps_statistics, layout_of
 from .progress import progress
 from .report import Left, Report
@@ -55,6 +56,8 @@ def recalibrate(
         tensor([0.2500, 0.2500])
     """
     check_model(model, "recalibrate")
+    if statistics_paused():
+        raise RuntimeError("recalibrate has nothing to do inside no_stat_update()")
     report, gauges = Report("recalibrate"), []
     is_chosen = chosen(model, where)
     for name, module in model.named_modules():
@@ -105,23 +108,29 @@ def _measure(
             if gauge.kept is not None and budget.takes(gauge, x, share):
                 gauge.keep(x, share)
 
-        if not _pass(model, batches, forward, gauges, first):
+        number = _pass(model, batches, forward, gauges, first)
+        if not number:
             raise ValueError("expected at least one batch to measure (got none)")
         for gauge in gauges:
             gauge.finish()
         waiting = budget.refused
         while waiting:
             now, waiting = _fitting(waiting, memory)
-            seen = dict.fromkeys((id(gauge) for gauge in now), 0)
+            seen = dict.fromkeys((id(gauge) for gauge in now), 0.0)
 
-            def again(gauge: Gauge, x: Tensor, share: Tensor | None, seen: dict[int, int] = seen) -> None:
+            def again(gauge: Gauge, x: Tensor, share: Tensor | None, seen: dict[int, float] = seen) -> None:
                 if gauge.averages:
                     gauge.average(x, share, seen[id(gauge)])
-                    seen[id(gauge)] += x.numel() // x.shape[1]
+                    seen[id(gauge)] += mass_of(x, share)
                 else:
                     gauge.keep(x, share)
 
-            _pass(model, batches, forward, now, again)
+            again_number = _pass(model, batches, forward, now, again)
+            if again_number != number:
+                raise RuntimeError(
+                    f"expected the same batches in every pass (got {number}, then {again_number}); "
+                    "give a list or a DataLoader, or more memory= for a single pass"
+                )
             for gauge in now:
                 gauge.finish()
 

@@ -6,15 +6,18 @@ import inspect
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from torch.nn import Parameter
 
 from .. import nn as ours
+from .freeze import carry_freeze
 from .holders import Holders
-from .layouts import is_ours, layout_of
-from .memory import is_untouched, memory_of, move_hooks_back
-from .placement import PRE_NORM, take_off
+from .layouts import factory_of, is_ours, layout_of
+from .memory import forget, memory_of, move_hooks_back, own_state, same_state
+from .placement import is_pre_norm, take_off
 from .report import Change, Left, Report
 from .select import Places, Where, check_model, chosen
+from .transformers import settle_fast_paths
 
 
 class Restored(NamedTuple):
@@ -54,28 +57,29 @@ def revert(model: nn.Module, where: Where = None) -> Report:
     check_model(model, "revert", replaces=True)
     is_chosen, places, report = chosen(model, where), Places(model), Report("revert")
     holders = Holders(model)
+    names = {id(module): name for name, module in model.named_modules()}
+    moved = {id(module.pre_norm) for module in model.modules() if is_pre_norm(module)}
     for name, module in places:
         memory = memory_of(module)
-        if not (memory or is_ours(module)) or not is_chosen(name, module):
+        if id(module) in moved or not (memory or is_ours(module)) or not is_chosen(name, module):
             continue
-        if name.rpartition(".")[2] == PRE_NORM:
-            continue  # it goes with the norm that it came for
         back = restored(module)
         if back is None or not name:
             reason = "torch has no such layer" if name else "the model itself cannot be replaced in place"
             report.left.append(Left(name or "(model)", type(module).__name__, reason))
             continue
-        move_hooks_back(module, back.module)
+        if memory is None or memory.has_hooks:
+            move_hooks_back(module, back.module)
+        carry_freeze(module, back.module)
+        forget(back.module)
         places.replace(module, back.module)
         lost = list(back.lost)
-        if memory:
-            for other, attribute, value in memory.attributes:
-                setattr(other, attribute, value)
-            for operation in memory.operations:
-                taken = take_off(model.get_submodule(operation))
-                lost += [f"{taken} {operation}"] if taken else []
+        for operation in memory.operations if memory else []:
+            taken = take_off(operation)
+            lost += [f"{taken} {names.get(id(operation), 'an operation outside')}"] if taken else []
         note = f"no twin: {', '.join(lost)}" if lost else ""
         report.changed.append(Change(name, type(module).__name__, type(back.module).__name__, note))
+    settle_fast_paths(model)
     report.notes += holders.notes(model)
     return report
 
@@ -88,28 +92,39 @@ def restored(module: Any) -> Restored | None:
     if twin is None:
         return None
     twin.training = module.training
-    if not is_ours(module):
-        return Restored(twin, [])
-    for name in ("weight", "bias"):
-        if twin._parameters.get(name) is not None and module._parameters.get(name) is not None:
-            twin._parameters[name] = module._parameters[name]
-    if memory is None or not is_untouched(module, memory):
-        _map_statistics(module, twin)
-    for name, buffer in twin._buffers.items():
-        if buffer is not None and isinstance(mine := module._buffers.get(name), Tensor):
-            twin._buffers[name] = buffer.to(mine.device, mine.dtype)
-    return Restored(twin, _without_twin(module))
+    own, other = layout_of(module), layout_of(twin)
+    same_axes = own is not None and other is not None and own.axes == other.axes
+    if own is not None and not (memory and same_state(own_state(module), memory.state)):
+        _map_parameters(module, twin)
+        if same_axes:
+            _map_statistics(module, twin)
+            twin.eps = module.eps
+    _move(twin, factory_of(module))
+    return Restored(twin, _without_twin(module) if is_ours(module) else [])
+
+
+def _map_parameters(module: Any, twin: Any) -> None:
+    """γ and β: the same parameters, made where the twin has none, and ones and zeros where ours has none."""
+    for name, start in (("weight", 1.0), ("bias", 0.0)):
+        mine, theirs = module._parameters.get(name), twin._parameters.get(name)
+        if mine is not None and (theirs is None or theirs.shape == mine.shape):
+            twin._parameters[name] = mine
+            for flag in ("affine", "elementwise_affine"):
+                if hasattr(twin, flag):
+                    setattr(twin, flag, True)
+        elif mine is None and theirs is not None:
+            twin._parameters[name] = Parameter(torch.full_like(theirs, start), requires_grad=theirs.requires_grad)
 
 
 def _map_statistics(module: Any, twin: Any) -> None:
     """center → mean and squared spread → variance: the same evaluation."""
-    if getattr(twin, "mean_scale", None) is not None and isinstance(module, ours.AugGraphNorm):
+    if isinstance(module, ours.AugGraphNorm):
         if module.mean_scale is not None:
             twin.mean_scale = module.mean_scale
         return
     if getattr(module, "running_mean", None) is None or getattr(twin, "running_mean", None) is None:
         return
-    center, variance, _, _ = module._evaluation()
+    center, variance = module._evaluation()[:2] if is_ours(module) else (module.running_mean, module.running_var)
     for name, value in (
         ("running_mean", center),
         ("running_var", variance),
@@ -118,21 +133,35 @@ def _map_statistics(module: Any, twin: Any) -> None:
         twin._buffers[name] = value.detach().clone()
 
 
+def _move(twin: nn.Module, factory: dict[str, Any]) -> None:
+    """Device and dtype of the layer whose place it takes."""
+    if factory["dtype"] is None:
+        return
+    for name, buffer in twin._buffers.items():
+        if buffer is not None:
+            dtype = factory["dtype"] if buffer.is_floating_point() else buffer.dtype
+            twin._buffers[name] = buffer.to(factory["device"], dtype)
+    for parameter in twin._parameters.values():
+        if parameter is not None and (parameter.dtype, parameter.device) != (factory["dtype"], factory["device"]):
+            parameter.data = parameter.data.to(**factory)
+
+
 def _torch_twin(module: nn.Module) -> nn.Module | None:
     """A torch layer with the arguments of one of ours that was built, not converted."""
     layout = layout_of(module)
     if layout is None or layout.axes == "graph" or not is_ours(module):
         return None
-    tensor = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
-    factory = {} if tensor is None else {"device": tensor.device, "dtype": tensor.dtype}
-    arguments = {**layout.arguments, **factory}
+    arguments = {**layout.arguments, **factory_of(module)}
     if layout.axes == "layer":
         return nn.LayerNorm(layout.channels, **arguments)
     if layout.axes == "group":
-        return nn.GroupNorm(arguments.pop("groups"), layout.channels, **arguments)
-    kind = getattr(nn, f"{'Batch' if layout.axes == 'batch' else 'Instance'}Norm{layout.dim}d")
-    if "bias" in arguments and "bias" not in inspect.signature(kind).parameters:
-        arguments.pop("bias")
+        kind: Any = lambda channels, groups, **rest: nn.GroupNorm(groups, channels, **rest)  # noqa: E731
+        takes = inspect.signature(nn.GroupNorm).parameters
+    else:
+        kind = getattr(nn, f"{'Batch' if layout.axes == 'batch' else 'Instance'}Norm{layout.dim}d")
+        takes = inspect.signature(kind).parameters
+    if "bias" not in takes:  # torch before it could leave out β
+        arguments.pop("bias", None)
     layer: nn.Module = kind(layout.channels, **arguments)
     return layer
 
@@ -144,10 +173,11 @@ def _without_twin(module: Any) -> list[str]:
         lost.append("learned φ")
     elif module.phi_start != 2:
         lost.append(f"φ={module.phi_start:g}")
-    if module.learn_alpha:
-        lost.append("learned α")
-    elif module.alpha_start != 1:
-        lost.append(f"α={module.alpha_start:g}")
+    if not isinstance(module, ours.AugGraphNorm):
+        if module.learn_alpha:
+            lost.append("learned α")
+        elif module.alpha_start != 1:
+            lost.append(f"α={module.alpha_start:g}")
     if module.spread not in ("rms", 2, 2.0):
         lost.append(f"spread={module.spread!r}")
     return lost

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
@@ -17,6 +18,8 @@ def check_model(model: nn.Module, verb: str, *, replaces: bool = False) -> None:
     """A model, and not a wrapper that would not notice when modules inside it are replaced."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module to {verb} (got {type(model).__name__})")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise ValueError(f"expected a model that is not scripted, which could not be read; {verb} it before scripting")
     if replaces and isinstance(model, (DistributedDataParallel, DataParallel)):
         raise ValueError(
             f"expected the model itself (got {type(model).__name__}, which has already counted its parameters); "
@@ -60,14 +63,20 @@ def chosen(model: nn.Module, where: Where) -> Callable[[str, nn.Module], bool]:
     patterns = [where] if isinstance(where, str) else list(where)
     names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
+        if not any(_matches(name, pattern) for name in names):
             close = difflib.get_close_matches(pattern, names, n=3)
             hint = f"; close are {', '.join(close)}" if close else ""
             raise ValueError(f"where={pattern!r} matches no module of the model{hint}")
     also = _other_names(model)
     return lambda name, module: any(
-        fnmatchcase(candidate, pattern) for candidate in also.get(id(module), [name]) for pattern in patterns
+        _matches(candidate, pattern) for candidate in also.get(id(module), [name]) for pattern in patterns
     )
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a pattern names the module, or one that it stands in."""
+    parts = name.split(".")
+    return any(fnmatchcase(".".join(parts[:i]), pattern) for i in range(1, len(parts) + 1))
 
 
 def _other_names(model: nn.Module) -> dict[int, list[str]]:

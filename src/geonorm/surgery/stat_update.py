@@ -24,7 +24,7 @@ def no_stat_update() -> Iterator[None]:
 
     For gradient checkpointing, which runs a part of the model twice and would let its statistics follow each batch
     twice: ``checkpoint(part, x, use_reentrant=False, context_fn=lambda: (nullcontext(), geonorm.no_stat_update()))``.
-    Compiled models run uncompiled within.
+    Compiled models run uncompiled within. It holds for all threads of the process.
 
     Examples:
         >>> import torch, geonorm
