@@ -110,13 +110,14 @@ class Gauge:
             if is_ours(self.layer) and not self.keeps_inputs:
                 found["running_center"] = found["running_mean"]
         found["num_batches_tracked"] = torch.tensor(self.batches)
+        own = {name: buffer for name, buffer in self.layer._buffers.items() if buffer is not None}
+        found = {name: value.to(own[name]) for name, value in found.items() if name in own}
         if not self.is_finite or not all(bool(value.isfinite().all()) for value in found.values()):
             reason = "the batches give statistics that are not finite (or none); the old ones are kept"
             report.left.append(Left(self.name or "(model)", kind, reason))
             return
         for name, value in found.items():
-            if self.layer._buffers.get(name) is not None:
-                self.layer._buffers[name].copy_(value)
+            own[name].copy_(value)
         what = "instances" if self.per_instance else "values"
         note = ""
         if self.averages:
