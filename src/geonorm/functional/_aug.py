@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..ops import Axes, Segments, check_values
+from ..ops import Axes, Running, Segments, check_values
 from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, segments, weights
 from ._center import check_sweeps
 from ._norm import NormStatistics, make_rule
@@ -41,6 +41,7 @@ def aug_norm(
     element_weight: Tensor | None = None,
     batch: Tensor | None = None,
     batch_size: int | None = None,
+    running: Running | None = None,
 ) -> AugNorm:
     """Normalize each group of values around its L^φ center.
 
@@ -69,6 +70,7 @@ def aug_norm(
             statistics. Where it is 0 the value is ignored and the output is 0.
         batch: int64, the segment of each row of ``x``, for ragged groups.
         batch_size: number of segments.
+        running: buffers that follow the statistics, given by layers.
 
     Shape:
         - x: any; output: the same; statistics: the shape of ``x`` with the reduced dimensions of size 1, or
@@ -114,9 +116,9 @@ def aug_norm(
     )
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
-        output, statistics = normalize(x.reshape(1), Axes((0,)), rule, power, alpha, None, weight, bias, share)
+        output, statistics = normalize(x.reshape(1), Axes((0,)), rule, power, alpha, None, weight, bias, share, running)
         return AugNorm(output.reshape(()), statistics)
-    return AugNorm(*normalize(x, groups, rule, power, alpha, None, weight, bias, share))
+    return AugNorm(*normalize(x, groups, rule, power, alpha, None, weight, bias, share, running))
 
 
 def affine_norm(

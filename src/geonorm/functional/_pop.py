@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..ops import Axes, check_values
+from ..ops import Axes, Running, check_values
 from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, weights
 from ._aug import AugNorm
 from ._center import check_sweeps
@@ -38,6 +38,7 @@ def pop_norm(
     sweeps: int | None = None,
     interior: bool = False,
     element_weight: Tensor | None = None,
+    running: Running | None = None,
 ) -> AugNorm:
     """Normalize each group of values as POP-Norm does: shift, then divide.
 
@@ -61,7 +62,7 @@ def pop_norm(
         scale: whether to divide by the spread.
         shift: ``"add"`` or ``"mul"``.
         order: ``"center_first"`` or ``"scale_first"``.
-        spread_phi, spread_floor, grad_floor, sweeps, interior, element_weight: as in ``aug_norm``.
+        spread_phi, spread_floor, grad_floor, sweeps, interior, element_weight, running: as in ``aug_norm``.
 
     Shape:
         - x: any; output: the same; statistics: the shape of ``x`` with the reduced dimensions of size 1.
@@ -98,7 +99,7 @@ def pop_norm(
         scale_first=order == "scale_first",
     )
     alpha, inside, gamma, outside = pop_parameters(weight, bias, kappa, center, scale, shift, order)
-    return AugNorm(*normalize(x, Axes(dims), rule, power, alpha, inside, gamma, outside, share))
+    return AugNorm(*normalize(x, Axes(dims), rule, power, alpha, inside, gamma, outside, share, running))
 
 
 def pop_parameters(

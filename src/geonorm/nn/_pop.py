@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..functional import NormStatistics, pop_norm
 from ..functional._pop import check_choices
+from ..ops import Running
 from ._base import AugOptions, NormLayer
 
 
@@ -61,7 +62,7 @@ class PopLayer(NormLayer):
         self._set_options(options, phi_shape, (channels,), factory)
 
     def _pop(
-        self, input: Tensor, dims: tuple[int, ...], per_channel: Any, share: Tensor | None
+        self, input: Tensor, dims: tuple[int, ...], per_channel: Any, share: Tensor | None, running: Running | None = None
     ) -> tuple[Tensor, NormStatistics]:
         phi = self.phi
         return pop_norm(
@@ -76,6 +77,7 @@ class PopLayer(NormLayer):
             shift=self.shift,
             order=self.order,
             element_weight=share,
+            running=running,
             **self._function_options(),
         )
 

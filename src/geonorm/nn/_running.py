@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..functional import NormStatistics
 from ..functional._arguments import spread_power
-from ..ops import follow
+from ..ops import Running
 from ._base import NormLayer
 
 
@@ -60,26 +59,17 @@ class RunningNormLayer(NormLayer):
         super().reset_parameters()
         self.reset_running_stats()
 
-    def _follow(self, statistics: NormStatistics, over: tuple[int, ...] = ()) -> None:
-        """Let the buffers follow a batch. ``over``: dimensions of the statistics to average (instances)."""
-        if self.num_batches_tracked is None:
-            return
+    def _running(self, over: tuple[int, ...] = ()) -> Running | None:
+        """The buffers that are to follow this batch, which is counted. ``over``: as in ``ops.Running``."""
+        if not self.training or self.num_batches_tracked is None:
+            return None
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.running_center is not None
         self.num_batches_tracked.add_(1)
         factor: float | Tensor
         factor = 1.0 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
-        mass = statistics.mass
-        unbiased = statistics.var * (mass / (mass - 1).clamp_min(1e-30)).to(statistics.var.dtype)
-        values = {
-            "running_mean": statistics.mean,
-            "running_var": torch.where(mass > 1, unbiased, math.nan),  # one value has no variance
-            "running_center": statistics.center,
-            "running_scale": statistics.spread.square(),
-        }
-        for name, value in values.items():
-            buffer = getattr(self, name)
-            if buffer is not None:
-                value = value.detach()
-                follow(buffer, value.mean(over) if over else value, factor)
+        return Running(self.running_mean, self.running_var, self.running_center, self.running_scale, factor, over)
 
     def _running_center_and_variance(self) -> tuple[Tensor, Tensor]:
         """What evaluation subtracts and divides by, per channel; copies, so that a later update harms no backward."""

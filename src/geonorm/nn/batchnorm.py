@@ -49,7 +49,7 @@ class _AugBatchNorm(RunningNormLayer):
         if input.numel() == self.num_features and self.single_element == "identity":
             return pass_through(input, gamma, beta)
         phi, alpha = self.phi, self._alpha()
-        output, statistics = aug_norm(
+        return aug_norm(
             input,
             (0, *range(2, input.dim())),
             along_channels(phi, input),
@@ -57,11 +57,9 @@ class _AugBatchNorm(RunningNormLayer):
             weight=gamma,
             bias=beta,
             element_weight=element_weight(mask, weight),
+            running=self._running(),
             **self._function_options(),
-        )
-        if self.training:
-            self._follow(statistics)
-        return output
+        ).output
 
     def _measures(self, input: Tensor) -> bool:
         """Whether this batch is normalized with its own statistics."""

@@ -59,7 +59,7 @@ class _AugInstanceNorm(RunningNormLayer):
                 "choose single_element='identity', or 'running' with track_running_stats=True"
             )
         phi, alpha = self.phi, self._alpha()
-        output, statistics = aug_norm(
+        return aug_norm(
             input,
             dims,
             along_channels(phi, input),
@@ -67,11 +67,9 @@ class _AugInstanceNorm(RunningNormLayer):
             weight=gamma,
             bias=beta,
             element_weight=element_weight(mask, weight),
+            running=self._running(over=(0,)),
             **self._function_options(),
-        )
-        if self.training:
-            self._follow(statistics, over=(0,))
-        return output
+        ).output
 
     def _check(self, input: Tensor) -> None:
         if input.dim() not in self._ranks:

@@ -71,9 +71,8 @@ class _PopNorm(PopLayer, RunningNormLayer):
             )
         dims = (0, *range(2, input.dim()))
         share = element_weight(mask, weight)
-        output, statistics = self._pop(input, dims, lambda p: along_channels(p, input), share)
+        output, statistics = self._pop(input, dims, lambda p: along_channels(p, input), share, self._running())
         if self.training:
-            self._follow(statistics)
             self._follow_extremes(input, statistics, dims, share)
         return output
 

@@ -4,17 +4,19 @@ implementations."""
 from ._center import Center, center
 from .checks import can_look, check_values
 from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
-from .running import follow
+from .running import Running, follow, follow_batch
 
 __all__ = [
     "Axes",
     "Center",
     "Grouping",
+    "Running",
     "Segments",
     "can_look",
     "center",
     "check_values",
     "follow",
+    "follow_batch",
     "power_of_two",
     "unit_weight",
 ]

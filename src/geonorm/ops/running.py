@@ -2,8 +2,41 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+
+class Running(NamedTuple):
+    """Buffers of a layer, one entry per channel, and how far they move towards each batch.
+
+    ``var`` follows the unbiased variance, ``scale`` the squared spread. ``over`` names dimensions of the statistics
+    that are averaged first (instances).
+    """
+
+    mean: Tensor
+    var: Tensor
+    center: Tensor
+    scale: Tensor | None
+    factor: float | Tensor
+    over: tuple[int, ...] = ()
+
+
+def follow_batch(running: Running, center: Tensor, spread: Tensor, mean: Tensor, var: Tensor, mass: Tensor) -> None:
+    """Let the buffers follow the statistics of a batch."""
+    unbiased = var * (mass / (mass - 1).clamp_min(1e-30)).to(var.dtype)
+    pairs = [
+        (running.mean, mean),
+        (running.var, torch.where(mass > 1, unbiased, math.nan)),  # one value has no variance
+        (running.center, center),
+        (running.scale, spread.square()),
+    ]
+    for buffer, value in pairs:
+        if buffer is not None:
+            value = value.detach()
+            follow(buffer, value.mean(running.over) if running.over else value, running.factor)
 
 
 @torch.no_grad()
