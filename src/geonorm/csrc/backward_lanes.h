@@ -42,7 +42,8 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     PushSums<T> pushed[VECTORS];
     for (int64_t i = 0; i < rows;) {
         int64_t end = rows - i < 256 ? rows : i + 256;
-        for (; i < end; i++)
+        for (; i < end; i++) {
+            __builtin_prefetch(x + (i + AHEAD) * job.features), __builtin_prefetch(g + (i + AHEAD) * job.features);
             for (int j = 0; j < VECTORS; j++) {
                 V xv = block.take(x + i * job.features, j), gv = block.take(g + i * job.features, j);
                 V z = (xv - removed[j]) + shift[j];
@@ -50,6 +51,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
                 if (!PLAIN) d0[j].part += push[j].direction(z, pushed[j], every);
                 pull[j].add(xv - c[j], xv, pulled[j], every);
             }
+        }
         for (int j = 0; j < VECTORS; j++)
             g0[j].flush(), g1[j].flush(), d0[j].flush(), pulled[j].flush(), pushed[j].flush();
     }
@@ -75,7 +77,8 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
         }
     }
     PushSums<T> ignored;
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < rows; i++) {
+        __builtin_prefetch(x + (i + AHEAD) * job.features), __builtin_prefetch(g + (i + AHEAD) * job.features);
         for (int j = 0; j < VECTORS; j++) {
             V xv = block.take(x + i * job.features, j), gv = block.take(g + i * job.features, j);
             V z = (xv - removed[j]) + shift[j];
@@ -83,6 +86,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
             V through = pull[j].at(xv - c[j], xv, edge_lower[j], edge_upper[j]) * by_center[j];
             block.put(dx + i * job.features, j, dz + through);
         }
+    }
 }
 
 template <class E>
@@ -103,25 +107,27 @@ static void backward_lane_block(const Job& job, int64_t unit, double* sums, doub
         if (l == 0)
             power = one;
         else if (one != power)
-            power = one == EDGES || power == EDGES ? EDGES : ANY;  // equal values beside others
+            power = one == EDGES || power == EDGES ? EDGES : GENERAL;  // equal values beside others
     }
     const bool plain = job.spread <= RMS;
     const bool need_phi = (job.needs & NEED_PHI) && job.centered && power != EDGES;
     if (plain) {
-        if (need_phi) return backward_lanes_as<E, ANY, true, true>(job, block, sums, d_phi);
+        if (need_phi) return backward_lanes_as<E, GENERAL, true, true>(job, block, sums, d_phi);
         switch (power) {
             case ONE: return backward_lanes_as<E, ONE, true, false>(job, block, sums, d_phi);
             case ROOT: return backward_lanes_as<E, ROOT, true, false>(job, block, sums, d_phi);
             case ANY: return backward_lanes_as<E, ANY, true, false>(job, block, sums, d_phi);
+            case GENERAL: return backward_lanes_as<E, GENERAL, true, false>(job, block, sums, d_phi);
             case EDGES: return backward_lanes_as<E, EDGES, true, false>(job, block, sums, d_phi);
             default: return backward_lanes_as<E, NONE, true, false>(job, block, sums, d_phi);
         }
     }
-    if (need_phi) return backward_lanes_as<E, ANY, false, true>(job, block, sums, d_phi);
+    if (need_phi) return backward_lanes_as<E, GENERAL, false, true>(job, block, sums, d_phi);
     switch (power) {
         case ONE: return backward_lanes_as<E, ONE, false, false>(job, block, sums, d_phi);
         case ROOT: return backward_lanes_as<E, ROOT, false, false>(job, block, sums, d_phi);
         case ANY: return backward_lanes_as<E, ANY, false, false>(job, block, sums, d_phi);
+            case GENERAL: return backward_lanes_as<E, GENERAL, false, false>(job, block, sums, d_phi);
         case EDGES: return backward_lanes_as<E, EDGES, false, false>(job, block, sums, d_phi);
         default: return backward_lanes_as<E, NONE, false, false>(job, block, sums, d_phi);
     }

@@ -28,22 +28,36 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     const V c = all((T)state[CENTER]), rho = all((T)state[RHO]);
 
     // Sums: Σαγg, Σγg·x̂ and Σασ over the group, and what the slope and the spread add up.
-    double with_center = 0, with_spread = 0, directions = 0;
+    double with_center = 0, with_spread = 0, directions = 0, sum_g = 0, sum_gx = 0, sum_d = 0;
     V g0 = {}, g1 = {}, d0 = {};
     PullSums<T> pulled;
     PushSums<T> pushed;
     int64_t since = 0;
+    T alpha = of.alpha_of(0), gamma = of.gamma_of(0);
+    V removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(0));
+    auto flush = [&] {
+        sum_g += total<T>(g0), sum_gx += total<T>(g1), sum_d += total<T>(d0);
+        g0 = g1 = d0 = V{};
+        pulled.flush(), pushed.flush();
+        since = 0;
+    };
+    auto finish = [&](double* sums) {  // of a run, or of all runs if they have the same parameters
+        flush();
+        if (per_value) {
+            with_center = sum_g, with_spread = sum_gx, directions = sum_d;
+            return;
+        }
+        with_center += (double)alpha * gamma * sum_g, with_spread += (double)gamma * sum_gx;
+        directions += (double)alpha * sum_d;
+        sums[D_GAMMA] = sum_gx, sums[D_BETA] = sum_g, sums[D_SHIFT] = sum_d;
+        sum_g = sum_gx = sum_d = 0;
+    };
     for (int64_t run = 0; run < job.runs; run++) {
         const E *xr = x + run * job.run_stride, *gr = g + run * job.run_stride;
-        const T alpha = of.alpha_of(run), gamma = of.gamma_of(run);
-        const V removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(run));
-        double run_g0 = 0, run_g1 = 0, run_d0 = 0;
-        auto flush = [&] {
-            run_g0 += total<T>(g0), run_g1 += total<T>(g1), run_d0 += total<T>(d0);
-            g0 = g1 = d0 = V{};
-            pulled.flush(), pushed.flush();
-            since = 0;
-        };
+        if (per_run) {
+            alpha = of.alpha_of(run), gamma = of.gamma_of(run);
+            removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(run));
+        }
         for (int64_t i = 0; i < job.length; i += BLOCK) {
             int64_t end = job.length - i < BLOCK ? job.length : i + BLOCK;
             each_piece<T>(i, end, [&](auto piece) __attribute__((always_inline)) {
@@ -71,16 +85,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
             since += end - i;
             if (since >= BLOCK) flush();
         }
-        if (!per_value && (per_run || run == job.runs - 1)) flush();
-        if (per_value) flush();
-        if (per_value) {
-            with_center += run_g0, with_spread += run_g1, directions += run_d0;
-        } else {
-            with_center += (double)alpha * gamma * run_g0, with_spread += (double)gamma * run_g1;
-            directions += (double)alpha * run_d0;
-            double* sums = run_sums + (per_run ? run * SUMS : 0);
-            sums[D_GAMMA] += run_g1, sums[D_BETA] += run_g0, sums[D_SHIFT] += run_d0;
-        }
+        if (per_run || run == job.runs - 1) finish(run_sums + (per_run ? run * SUMS : 0));
     }
     if (PLAIN && job.parameters == PER_GROUP) {  // the deviations add up to a number that forward knows
         run_sums[D_SHIFT] = n * state[MEAN_Z];
@@ -101,14 +106,16 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
 
     const V by_spread = all((T)flow.spread), by_center = all((T)flow.center);
     const V edge_lower = all((T)flow.edge_lower), edge_upper = all((T)flow.edge_upper);
+    V scale = rho;
+    PushSums<T> unused;
     const bool keep_dz = per_value && (values.of[D_ALPHA] || values.of[D_SHIFT]);
     for (int64_t run = 0; run < job.runs; run++) {
         const E *xr = x + run * job.run_stride, *gr = g + run * job.run_stride;
         E* out = dx + run * job.run_stride;
-        const T alpha = of.alpha_of(run);
-        const V removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(run));
-        const V scale = all((T)((T)state[RHO] * of.gamma_of(run)));
-        PushSums<T> unused;
+        if (per_run || run == 0) {
+            alpha = of.alpha_of(run), scale = all((T)((T)state[RHO] * of.gamma_of(run)));
+            removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(run));
+        }
         each_piece<T>(0, job.length, [&](auto piece) __attribute__((always_inline)) {
             V xv = piece.take(xr), gv = piece.take(gr), dz;
             if (PLAIN) {
@@ -137,22 +144,24 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
     const double phi = phi_of<T>(job, group);
     const bool plain = job.spread <= RMS && job.parameters != PER_VALUE;
     const Power power = power_of(job, state, phi);
-    const bool need_phi = (job.needs & NEED_PHI) && (power == ROOT || power == ANY || phi == 2) && state[UNIT] > 0;
+    const bool need_phi = (job.needs & NEED_PHI) && (power == ROOT || power == ANY || power == GENERAL || phi == 2) && state[UNIT] > 0;
     if (plain) {
-        if (need_phi) return backward_row_as<E, ANY, true, true>(job, group, run_sums, d_phi, values);
+        if (need_phi) return backward_row_as<E, GENERAL, true, true>(job, group, run_sums, d_phi, values);
         switch (power) {
             case ONE: return backward_row_as<E, ONE, true, false>(job, group, run_sums, d_phi, values);
             case ROOT: return backward_row_as<E, ROOT, true, false>(job, group, run_sums, d_phi, values);
             case ANY: return backward_row_as<E, ANY, true, false>(job, group, run_sums, d_phi, values);
+            case GENERAL: return backward_row_as<E, GENERAL, true, false>(job, group, run_sums, d_phi, values);
             case EDGES: return backward_row_as<E, EDGES, true, false>(job, group, run_sums, d_phi, values);
             default: return backward_row_as<E, NONE, true, false>(job, group, run_sums, d_phi, values);
         }
     }
-    if (need_phi) return backward_row_as<E, ANY, false, true>(job, group, run_sums, d_phi, values);
+    if (need_phi) return backward_row_as<E, GENERAL, false, true>(job, group, run_sums, d_phi, values);
     switch (power) {
         case ONE: return backward_row_as<E, ONE, false, false>(job, group, run_sums, d_phi, values);
         case ROOT: return backward_row_as<E, ROOT, false, false>(job, group, run_sums, d_phi, values);
         case ANY: return backward_row_as<E, ANY, false, false>(job, group, run_sums, d_phi, values);
+            case GENERAL: return backward_row_as<E, GENERAL, false, false>(job, group, run_sums, d_phi, values);
         case EDGES: return backward_row_as<E, EDGES, false, false>(job, group, run_sums, d_phi, values);
         default: return backward_row_as<E, NONE, false, false>(job, group, run_sums, d_phi, values);
     }

@@ -71,10 +71,11 @@ struct LaneSearch {
     void run(const T* u, int64_t rows, int most = MAX_SWEEPS) {
         Sums sums[WIDTH];
         for (int k = 0; k < most && active(); k++) {
-            if (exponent.power() == ROOT)
-                sweep<ROOT>(u, rows, sums);
-            else
-                sweep<ANY>(u, rows, sums);
+            switch (exponent.power()) {
+                case ROOT: sweep<ROOT>(u, rows, sums); break;
+                case GENERAL: sweep<GENERAL>(u, rows, sums); break;
+                default: sweep<ANY>(u, rows, sums);
+            }
             for (int l = 0; l < WIDTH; l++) {
                 Search& one = search[l];
                 if (!one.active) continue;
@@ -109,6 +110,7 @@ static void measure_lanes(const Job& job, const LaneBlock<T>& block, const E* x,
             for (; i < end; i++)
                 for (int j = 0; j < VECTORS; j++) {
                     V v = pass ? load(u + i * WIDTH + j * N) : block.take(x + i * job.features, j), d = v - base[j];
+                    if (!pass && j == 0) __builtin_prefetch(x + (i + AHEAD) * job.features);
                     if (!pass) store(u + i * WIDTH + j * N, v);
                     s[j] += d, q[j] += d * d;
                     lowest[j] = smaller(v, lowest[j]), highest[j] = larger(v, highest[j]);
@@ -142,15 +144,17 @@ static void solve_lanes(const T* u, const LaneBlock<T>& block, const double* phi
     for (int l = 0; l < WIDTH; l++) from[l] = m[l].mean;
     if (block.rows >= 1024) {  // start from the center of some of the rows
         int64_t stride = block.rows / 512 > 8 ? block.rows / 512 : 8, count = block.rows / stride;
-        for (int64_t i = 0; i < count; i++) memcpy(sample + i * WIDTH, u + i * stride * WIDTH, WIDTH * sizeof(T));
+        double sum[WIDTH] = {};
+        for (int64_t i = 0; i < count; i++)
+            for (int l = 0; l < WIDTH; l++) sum[l] += sample[i * WIDTH + l] = u[i * stride * WIDTH + l];
         lanes.start(phi, solve, m, count, block.width);
         lanes.run(sample, count, 3);
         for (int l = 0; l < WIDTH; l++)
-            if (solve[l]) from[l] = lanes.search[l].center;
+            if (solve[l]) from[l] += lanes.search[l].center - sum[l] / count;
     }
     lanes.start(phi, solve, m, block.rows, block.width);
     for (int l = 0; l < WIDTH; l++)
-        if (solve[l]) lanes.search[l].center = lanes.search[l].y = from[l];
+        if (solve[l]) lanes.search[l].center = lanes.search[l].y = most_of(m[l].lowest, least_of(m[l].highest, from[l]));
     lanes.run(u, block.rows);
     for (int l = 0; l < WIDTH; l++)
         if (solve[l]) center[l] = lanes.search[l].center;

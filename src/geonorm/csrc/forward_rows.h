@@ -108,24 +108,32 @@ static void find_center(const T* u, int64_t n, double phi, const Moments& m, T* 
     state[center] = state[lower] = state[upper] = rounded<T>(search.center);
 }
 
-// Calls f(piece, z, offset in u) for the deviations z of packed values.
-template <class T, class F>
+// Calls f(piece, z, run) for the deviations z of packed values. MODE is that of job.parameters.
+template <int64_t MODE, class T, class F>
 GN_INLINE void each_deviation(const Job& job, const RowParameters<T>& of, const T* u, double center, F f) {
     typedef typename Of<T>::V V;
+    const V c = all((T)center);
+    V removed = all((T)(of.alpha_of(0) * (T)center)), shift = all(of.shift_of(0));
     for (int64_t run = 0; run < job.runs; run++) {
         const T* values = u + run * job.length;
-        if (job.parameters == PER_VALUE) {
-            const V c = all((T)center);
-            each_piece<T>(0, job.length, [&](auto piece) __attribute__((always_inline)) {
-                V z = piece.take(values) - of.along(of.alphas, piece, of.alpha) * c;
+        if (MODE == PER_RUN) removed = all((T)(of.alpha_of(run) * (T)center)), shift = all(of.shift_of(run));
+        each_piece<T>(0, job.length, [&](auto piece) __attribute__((always_inline)) {
+            V z = piece.take(values);
+            if (MODE == PER_VALUE) {
+                z = z - of.along(of.alphas, piece, of.alpha) * c;
                 f(piece, of.shifts ? z + piece.take(of.shifts) : z, run);
-            });
-        } else {
-            const V removed = all((T)(of.alpha_of(run) * (T)center)), shift = all(of.shift_of(run));
-            each_piece<T>(0, job.length, [&](auto piece) __attribute__((always_inline)) {
-                f(piece, (piece.take(values) - removed) + shift, run);
-            });
-        }
+            } else {
+                f(piece, (z - removed) + shift, run);
+            }
+        });
+    }
+}
+template <class T, class F>
+GN_INLINE void each_deviation(const Job& job, const RowParameters<T>& of, const T* u, double center, F f) {
+    switch (job.parameters) {
+        case PER_GROUP: return each_deviation<PER_GROUP, T>(job, of, u, center, f);
+        case PER_RUN: return each_deviation<PER_RUN, T>(job, of, u, center, f);
+        default: return each_deviation<PER_VALUE, T>(job, of, u, center, f);
     }
 }
 
@@ -170,10 +178,25 @@ static void find_spread(const Job& job, const RowParameters<T>& of, const T* u, 
     set_spread<T>(state, job, most_of(value, least));
 }
 
+template <class E, class T, int64_t MODE>
+static void write_rows(const Job& job, const RowParameters<T>& of, const T* u, const double* state, E* y) {
+    typedef typename Of<T>::V V;
+    const T rho = (T)state[RHO];
+    V scale = all((T)(rho * of.gamma_of(0))), offset = all(of.beta_of(0));
+    int64_t current = 0;
+    each_deviation<MODE, T>(job, of, u, state[CENTER], [&](auto piece, V z, int64_t run) __attribute__((always_inline)) {
+        if (MODE == PER_VALUE) {
+            scale = all(rho) * of.along(of.gammas, piece, (T)1), offset = of.along(of.betas, piece, (T)0);
+        } else if (MODE == PER_RUN && run != current) {
+            current = run, scale = all((T)(rho * of.gamma_of(run))), offset = all(of.beta_of(run));
+        }
+        piece.put(y + run * job.run_stride, z * scale + offset);
+    });
+}
+
 template <class E>
 static Status forward_row(const Job& job, int64_t group, Scratch& scratch) {
     typedef typename Computing<E>::T T;
-    typedef typename Of<T>::V V;
     const int64_t n = job.runs * job.length;
     double* state = job.state + group * STATE_SIZE;
     const double phi = phi_of<T>(job, group);
@@ -205,19 +228,11 @@ static Status forward_row(const Job& job, int64_t group, Scratch& scratch) {
     }
 
     const RowParameters<T> of(job, group);
-    const T rho = (T)state[RHO];
-    const V slope = all(rho);
-    T gamma = 1, beta = 0;
-    int64_t current = -1;
-    V scale = all(gamma), offset = all(beta);
-    each_deviation<T>(job, of, u, state[CENTER], [&](auto piece, V z, int64_t run) __attribute__((always_inline)) {
-        if (job.parameters == PER_VALUE) {
-            scale = slope * of.along(of.gammas, piece, (T)1), offset = of.along(of.betas, piece, (T)0);
-        } else if (run != current) {
-            current = run, scale = all((T)(rho * of.gamma_of(run))), offset = all(of.beta_of(run));
-        }
-        piece.put(y + run * job.run_stride, z * scale + offset);
-    });
+    switch (job.parameters) {
+        case PER_GROUP: write_rows<E, T, PER_GROUP>(job, of, u, state, y); break;
+        case PER_RUN: write_rows<E, T, PER_RUN>(job, of, u, state, y); break;
+        default: write_rows<E, T, PER_VALUE>(job, of, u, state, y);
+    }
     return DONE;
 }
 

@@ -67,7 +67,7 @@ struct Slope {
         lower[lane] = (T)state[LOWER], upper[lane] = (T)state[UPPER];
     }
 
-    V weight(V r) const {
+    GN_MEMBER V weight(V r) const {
         if (POWER == ONE) return all((T)1);
         V a = absolute(r) * inverse;
         if (PHI) {
@@ -75,11 +75,11 @@ struct Slope {
             return choose(~(vanish & (a == (T)0)), w);
         }
         if (POWER == ROOT) return inverse_root(larger(a, least));
-        V w = slope<ANY, T>(larger(a, least), s, path);
+        V w = slope < POWER == GENERAL ? GENERAL : ANY, T > (larger(a, least), s, path);
         return choose(~(vanish & (a == (T)0)), w);
     }
 
-    void add(V r, V x, PullSums<T>& sums, I fresh) const {
+    GN_MEMBER void add(V r, V x, PullSums<T>& sums, I fresh) const {
         if (POWER == ONE || POWER == NONE) return;
         if (POWER == EDGES) {
             sums.slope.part += choose(fresh & (x == lower), all((T)1));
@@ -97,7 +97,7 @@ struct Slope {
     }
 
     // The share of a value, up to the factor 1 / Σw.
-    V at(V r, V x, V edge_lower, V edge_upper) const {
+    GN_MEMBER V at(V r, V x, V edge_lower, V edge_upper) const {
         if (POWER == NONE) return V{};
         if (POWER == EDGES) return choose(x == lower, edge_lower) + choose(x == upper, edge_upper);
         return weight(r);
@@ -136,7 +136,7 @@ struct Spreading {
         floored[lane] = state[FLOORED] > 0 ? -1 : 0;
     }
 
-    V direction(V z, PushSums<T>& sums, I fresh) const {
+    GN_MEMBER V direction(V z, PushSums<T>& sums, I fresh) const {
         if (kind == RMS) return z;
         const V one = all((T)1);
         V sign = choose(z > (T)0, one) - choose(z < (T)0, one);
@@ -189,7 +189,7 @@ GN_INLINE Flow flow_of(const Job& job, const double* state, double phi, Power po
     }
     double all_slope = power == ONE ? members : slope > 0 ? slope : 1;
     flow.center = d_center / all_slope;
-    if (power == ANY) flow.d_phi = d_center * state[UNIT] / all_slope / (phi - 1) * moment * 0.6931471805599453;
+    if (power == GENERAL) flow.d_phi = d_center * state[UNIT] / all_slope / (phi - 1) * moment * 0.6931471805599453;
     return flow;
 }
 

@@ -6,6 +6,9 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
+// Rows ahead that are asked of the memory: the lines of a block lie too far apart for the hardware to guess.
+enum { AHEAD = 24 };
+
 enum { VECTORS = 2 };  // vectors side by side in a block: a whole cache line of AVX2
 
 template <class T>
@@ -30,12 +33,12 @@ struct LaneBlock {
     int64_t used(int j) const { return width - j * N < N ? (width - j * N > 0 ? width - j * N : 0) : (int64_t)N; }
 
     template <class E>
-    V take(const E* row, int j) const {
+    GN_MEMBER V take(const E* row, int j) const {
         if (width == WIDTH) return read(row + j * N);
         return read_part<E, T>(row + j * N, used(j), (T)0);
     }
     template <class E>
-    void put(E* row, int j, V v) const {
+    GN_MEMBER void put(E* row, int j, V v) const {
         if (width == WIDTH)
             write(row + j * N, v);
         else

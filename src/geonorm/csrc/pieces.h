@@ -14,26 +14,26 @@ struct Piece {
     typedef typename Of<T>::I I;
     int64_t at, count;
 
-    I fresh() const {
+    GN_MEMBER I fresh() const {
         if (KIND == WHOLE) return ~I{};
         I mask = {};
         for (int i = 0; i < Of<T>::N; i++) mask[i] = (KIND == PART ? i < count : i >= Of<T>::N - count) ? -1 : 0;
         return mask;
     }
     template <class E>
-    V take(const E* p) const {
+    GN_MEMBER V take(const E* p) const {
         if (KIND == PART) return read_part<E, T>(p + at, count, (T)0);
         return read(p + at);
     }
     template <class E>
-    void put(E* p, V v) const {
+    GN_MEMBER void put(E* p, V v) const {
         if (KIND == PART)
             write_part<E, T>(p + at, count, v);
         else
             write(p + at, v);
     }
-    V only(V v) const { return KIND == WHOLE ? v : choose(fresh(), v); }
-    V or_else(V v, V other) const { return KIND == PART ? choose(fresh(), v) + choose(~fresh(), other) : v; }
+    GN_MEMBER V only(V v) const { return KIND == WHOLE ? v : choose(fresh(), v); }
+    GN_MEMBER V or_else(V v, V other) const { return KIND == PART ? choose(fresh(), v) + choose(~fresh(), other) : v; }
 };
 
 // Calls f with every piece of [first, last) of a run that starts at 0.

@@ -5,14 +5,17 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// φ = 2; φ = 1.5; the rest, told apart by Exponent::path; and for gradients: φ = 1 and ∞; no center at all.
-enum Power { ONE, ROOT, ANY, EDGES, NONE };
+// φ = 2; φ = 1.5; the other φ with a short form, told apart by Exponent::path; the rest. And for gradients: φ = 1 and ∞;
+// no center at all.
+enum Power { ONE, ROOT, ANY, GENERAL, EDGES, NONE };
 enum Path { PATH_ONE, PATH_125, PATH_150, PATH_175, PATH_250, PATH_300, PATH_400, PATH_GENERAL };
 
 struct Exponent {
     double phi;
     Path path;
-    Power power() const { return path == PATH_ONE ? ONE : path == PATH_150 ? ROOT : ANY; }
+    Power power() const {
+        return path == PATH_ONE ? ONE : path == PATH_150 ? ROOT : path == PATH_GENERAL ? GENERAL : ANY;
+    }
 };
 
 GN_INLINE Exponent exponent_of(double phi) {
@@ -84,6 +87,10 @@ GN_INLINE typename Of<T>::V slope(typename Of<T>::V a, typename Of<T>::V s, Path
     typedef typename Of<T>::V V;
     if (POWER == ONE) return all((T)1);
     if (POWER == ROOT) return inverse_root(a);
+    if (POWER == GENERAL) {
+        V log2_a;
+        return general_power(a, s, log2_a);
+    }
     switch (path) {
         case PATH_ONE: return all((T)1);
         case PATH_150: return inverse_root(a);

@@ -29,7 +29,7 @@ struct RowParameters {
     T beta_of(int64_t run) const { return betas ? betas[run * step] : (T)0; }
 
     template <PieceKind K>
-    typename Of<T>::V along(const T* values, Piece<T, K> piece, T otherwise) const {
+    GN_MEMBER typename Of<T>::V along(const T* values, Piece<T, K> piece, T otherwise) const {
         return values ? piece.take(values) : all(otherwise);
     }
 };

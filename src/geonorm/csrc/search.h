@@ -29,7 +29,7 @@ struct Search {
     double y, center, error, step, direction;
     double widths[3];
     int sweeps;
-    bool active;
+    bool active, settled;
 
     void start(double phi, double eps_, double members_, double lowest_, double highest_, double from) {
         q = phi - 1, eps = eps_, members = members_;
@@ -61,6 +61,7 @@ struct Search {
             slope = 1 + growing;
         }
         error = (fabs(up - down) + kappa / q * (up + down)) / slope + 2 * TINY * scale;
+        if (settle(s, kappa)) return;
         if (difference > 0) {
             double damp = down / up;
             step = (1 - damp) / (1 / mean_up + (mean_down > 0 ? damp / mean_down : 0));
@@ -68,6 +69,17 @@ struct Search {
             double damp = up > 0 ? up / down : 0;
             step = (damp - 1) / ((mean_up > 0 ? damp / mean_up : 0) + 1 / mean_down);
         }
+    }
+
+    // Whether one Newton step on F ends the search. With |y − μ| ≤ E and no value within d ≥ 2E of y, Taylor's theorem
+    // bounds the error after the step by ½E² sup|F''| / |F'(y)| ≤ 2|1−q|E²/d for q ≤ 3: Σ|x−ξ|^(q−2) is at most
+    // 2^(2−q), or 1.5^(q−2), times Σ|x−y|^(q−2) ≤ W/d. Below the rounding of F itself nothing is left to find.
+    bool settle(const Sums& s, double kappa) {
+        double distance = s.closest * scale, slope = q * (s.above_slope + s.below_slope);
+        double noise = kappa * (s.above + s.below) * scale / slope;
+        settled = distance >= 2 * error && 2 * fabs(1 - q) * error * error <= noise * distance;
+        if (settled) step = scale * (s.above - s.below) / slope;
+        return settled;
     }
 
     // Newton with the value nearest to y treated exactly and the others linearised (φ < 2).
@@ -87,7 +99,7 @@ struct Search {
         step = scale * (t + (c > 0 ? 1 : -1) * pow(u, 1 / q));
     }
 
-    bool wants_neighbours(const Sums& s) const { return q < 1 && (s.closest == 0 || sweeps >= 3); }
+    bool wants_neighbours(const Sums& s) const { return !settled && q < 1 && (s.closest == 0 || sweeps >= 3); }
 
     // The next point, from the evaluation at y; ends the search when rounding hides the rest.
     void advance() {
@@ -97,13 +109,13 @@ struct Search {
         double middle = 0.5 * (new_lo + new_hi);
         new_lo = least_of(new_lo, middle), new_hi = most_of(new_hi, middle);
         double width = new_hi - new_lo, least = resolution * fabs(y) + grain;
-        if (fabs(step) < least && direction != 0) step = direction * least;
+        if (!settled && fabs(step) < least && direction != 0) step = direction * least;
         double next = y + step;
         sweeps++;
         bool usable = next >= new_lo && next <= new_hi;  // false for NaN
-        if (sweeps > 3) usable = usable && (width <= 0.5 * widths[0] || direction == 0);
+        if (sweeps > 3) usable = usable && (width <= 0.5 * widths[0] || direction == 0 || settled);
         if (!usable) next = middle;
-        active = !(direction == 0 || width <= 0.25 * eps * fabs(y) + 2 * grain || next == y) && sweeps < MAX_SWEEPS;
+        active = !(settled || direction == 0 || width <= 0.25 * eps * fabs(y) + 2 * grain || next == y) && sweeps < MAX_SWEEPS;
         lo = new_lo, hi = new_hi;
         widths[0] = widths[1], widths[1] = widths[2], widths[2] = width;
         center = y = next;

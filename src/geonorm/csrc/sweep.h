@@ -55,7 +55,11 @@ static Sums sweep(const T* x, int64_t n, Point<T> y, double scale, Exponent expo
 
 template <class T>
 static Sums sweep_any(const T* x, int64_t n, Point<T> y, double scale, Exponent exponent) {
-    return exponent.power() == ROOT ? sweep<ROOT>(x, n, y, scale, exponent) : sweep<ANY>(x, n, y, scale, exponent);
+    switch (exponent.power()) {
+        case ROOT: return sweep<ROOT>(x, n, y, scale, exponent);
+        case GENERAL: return sweep<GENERAL>(x, n, y, scale, exponent);
+        default: return sweep<ANY>(x, n, y, scale, exponent);
+    }
 }
 
 // The values nearest to y, at x[0], x[stride], ...; a second look that few groups need.
@@ -91,11 +95,12 @@ static void run_search(Search& search, const T* x, int64_t n, Exponent exponent,
     }
 }
 
-// A start for the search: the center of every `stride`-th value, roughly.
+// A start for the search: the mean of all values, plus how far the center of every `stride`-th one lies from their mean.
+// That difference is much less noisy than the center of so few values.
 template <class T>
-static double start_from_sample(const T* x, int64_t n, Exponent exponent, double otherwise, T* sample) {
-    if (n < 1024) return otherwise;
-    int64_t stride = n / 4096 > 16 ? n / 4096 : 16, count = n / stride;
+static double start_from_sample(const T* x, int64_t n, Exponent exponent, double mean, T* sample) {
+    if (n < 1024) return mean;
+    int64_t stride = n < 8192 ? 8 : n < 65536 ? 16 : n / 4096, count = n / stride;
     T lowest = x[0], highest = x[0];
     double sum = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -106,7 +111,7 @@ static double start_from_sample(const T* x, int64_t n, Exponent exponent, double
     Search search;
     search.start(exponent.phi, Of<T>::eps, (double)count, lowest, highest, sum / count);
     run_search(search, sample, count, exponent, 3);
-    return search.center;
+    return mean + (search.center - sum / count);
 }
 
 }  // namespace GEONORM_ISA

@@ -9,6 +9,7 @@
 #endif
 
 #define GN_INLINE static inline __attribute__((always_inline))
+#define GN_MEMBER inline __attribute__((always_inline))
 
 namespace geonorm {
 namespace GEONORM_ISA {
