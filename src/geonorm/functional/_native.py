@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..ops import Axes, Grouping, Running, native
+from ..ops import Axes, Grouping, Running, follow_batch, native
 from ..ops.arrange import Arrangement, arrange, arrange_segments
 from ._gaussian import robust_factor
 from ._norm import Inputs, NormStatistics, Rule
@@ -32,6 +32,9 @@ _COMPUTING = {
 }
 _SPREADS = {2.0: native.RMS, 1.0: native.MEAN_ABS, math.inf: native.MAX_ABS, None: native.ROBUST}
 _LARGEST_PHI = 4.0
+_NOTHING = (None,) * 4
+
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 Again = Callable[..., tuple[Tensor, NormStatistics]]
 
@@ -49,8 +52,8 @@ class Plan(NamedTuple):
 def _is_plain(value: Any) -> bool:
     """A tensor in the memory of this machine, seen through no wrapper."""
     if type(value) is not Tensor and type(value) is not Parameter:
-        return not isinstance(value, Tensor)
-    return value.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+        return False
+    return value.is_cpu and not _is_wrapped(value)
 
 
 def plan(of: Inputs, groups: Grouping, rule: Rule, running: Running | None) -> Plan | None:
@@ -60,9 +63,16 @@ def plan(of: Inputs, groups: Grouping, rule: Rule, running: Running | None) -> P
     x = of.x
     if of.weight is not None or rule.sweeps is not None or rule.scale_first or rule.power not in _SPREADS:
         return None
-    for value in of:
-        if not _is_plain(value):
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
+    for value in of[1:6]:
+        if value is None or type(value) is float:
+            shapes += (None,)
+        elif _is_plain(value):
+            shapes += (value.shape,)  # type: ignore[union-attr]
+        else:
             return None
+    if not _is_plain(x):
+        return None
     dtype = _COMPUTING.get(x.dtype)
     if dtype is None or x.layout is not torch.strided or x.is_neg() or torch._C._len_torch_dispatch_stack():
         return None
@@ -70,11 +80,7 @@ def plan(of: Inputs, groups: Grouping, rule: Rule, running: Running | None) -> P
         return None
     if rule.power is None and not 1.01 <= rule.spread_phi <= _LARGEST_PHI:
         return None
-    numeric = not isinstance(of.phi, Tensor)
-    shapes = tuple(
-        [value.shape if isinstance(value, Tensor) else None for value in (of.alpha, of.shift, of.gamma, of.beta)]
-    )
-    phi_shape = None if numeric else of.phi.shape  # type: ignore[union-attr]
+    phi_shape, shapes = shapes[0], shapes[1:]
     strides, offsets = x.stride(), None
     if isinstance(groups, Axes):
         arrangement = arrange(x.shape, strides, groups.dims, shapes, phi_shape)
@@ -94,7 +100,7 @@ def plan(of: Inputs, groups: Grouping, rule: Rule, running: Running | None) -> P
         return None
     factor = 0.0 if running is None else float(running.factor)
     numbers = native.Numbers(
-        of.phi if numeric else 0.0,  # type: ignore[arg-type]
+        of.phi if not isinstance(of.phi, Tensor) else 0.0,
         of.alpha if not isinstance(of.alpha, Tensor) else 0.0,
         rule.eps,
         rule.spread_phi,
@@ -126,6 +132,7 @@ def _expanded(value: float | Tensor | None, shape: tuple[int, ...], dtype: torch
     """A parameter in the computing dtype, contiguous, of the common shape."""
     if not isinstance(value, Tensor):
         return None
+    value = value.detach()
     if value.dtype != dtype:
         value = value.to(dtype)
     if value.numel() != math.prod(shape):
@@ -141,30 +148,34 @@ def _parameters(of: Inputs, plan: Plan) -> tuple[Tensor | None, ...]:
 
 
 def run(
-    of: Inputs, plan: Plan, running: Running | None, again: Again
-) -> tuple[Tensor, NormStatistics, bool] | None:
-    """Output, statistics, and whether the running statistics have followed; None if the kernels refuse the data.
-
-    ``again`` computes the same on torch.
-    """
-    a, dtype = plan.arrangement, plan.dtype
-    with torch.no_grad():
-        x = _dense(of.x, of.x, plan.strides)
-        y = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype)
-        state = torch.empty(a.groups * native.state_size(), dtype=torch.float64)
-        statistics = tuple(torch.empty(a.statistics_shape, dtype=dtype) for _ in range(4))
-        buffers: tuple[Tensor | None, ...] = (None,) * 4
-        followed = running is not None and _can_follow(running, a, dtype)
-        if followed and running is not None:
-            buffers = running[:4]
-        if not native.forward(x, y, a, plan.numbers, plan.offsets, _parameters(of, plan), state, statistics, buffers):
-            return None
-    if torch.is_grad_enabled():
-        parts = [value for value in of[:6] if isinstance(value, Tensor) and value.requires_grad]
-        if parts:
-            y, *statistics = _Native.apply(*of[:6], y, state, statistics, plan, again)  # type: ignore
-    center, spread, mean, var = statistics
-    return y, NormStatistics(center, spread, mean, var, _mass(plan)), followed
+    of: Inputs, plan: Plan, running: Running | None, measured: bool, again: Again
+) -> tuple[Tensor, NormStatistics | None] | None:
+    """Output and statistics (if ``measured``); None if the kernels refuse the data. ``again``: the same on torch."""
+    a = plan.arrangement
+    buffers: tuple[Tensor | None, ...] = _NOTHING
+    follows = running is not None and _can_follow(running, a, plan.dtype)
+    if follows and running is not None:
+        buffers = running[:4]
+    shape, dtype = a.statistics_shape, plan.dtype
+    x = of.x.detach()
+    if x.stride() != plan.strides:
+        x = _dense(x, x, plan.strides)
+    y = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype)
+    state = torch.empty(a.groups * native.state_size(), dtype=torch.float64)
+    statistics: tuple[Tensor | None, ...] = _NOTHING
+    if measured or (running is not None and not follows):
+        statistics = tuple([torch.empty(shape, dtype=dtype) for _ in range(4)])
+    parameters = _parameters(of, plan)
+    if not native.forward(x, y, a, plan.numbers, plan.offsets, parameters, state, statistics, buffers):
+        return None
+    if torch.is_grad_enabled() and any([isinstance(value, Tensor) and value.requires_grad for value in of[:6]]):
+        y, *statistics = _Native.apply(*of[:6], y, state, statistics, parameters, plan, again)  # type: ignore
+    if statistics is _NOTHING or statistics[0] is None:
+        return y, None
+    found = NormStatistics(*statistics, _mass(plan))  # type: ignore[arg-type]
+    if running is not None and not follows:
+        follow_batch(running, *found)
+    return y, found
 
 
 def _can_follow(running: Running, a: Arrangement, dtype: torch.dtype) -> bool:
@@ -196,60 +207,69 @@ class _Native(torch.autograd.Function):
         beta: Tensor | None,
         y: Tensor,
         state: Tensor,
-        statistics: tuple[Tensor, ...],
+        statistics: tuple[Tensor | None, ...],
+        parameters: tuple[Tensor | None, ...],
         plan: Plan,
         again: Again,
-    ) -> tuple[Tensor, ...]:
-        ctx.numbers = [None if isinstance(value, Tensor) else value for value in (phi, alpha)]
-        tensors = [value if isinstance(value, Tensor) else None for value in (phi, alpha)]
+    ) -> tuple[Tensor | None, ...]:
+        phi_number, phi = (None, phi) if isinstance(phi, Tensor) else (phi, None)
+        alpha_number, alpha = (None, alpha) if isinstance(alpha, Tensor) else (alpha, None)
+        ctx.numbers = phi_number, alpha_number
+        # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
         ctx.beta = None if beta is None else (beta.shape, beta.dtype)
-        ctx.plan, ctx.again = plan, again
-        ctx.save_for_backward(x, *tensors, shift, gamma, state)
+        # The parameters as the kernels read them are aliases of the saved ones, or copies.
+        ctx.plan, ctx.again, ctx.state, ctx.parameters = plan, again, state, parameters
+        ctx.save_for_backward(x, phi, alpha, shift, gamma)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*statistics[2:])
+        if statistics[0] is not None:
+            ctx.mark_non_differentiable(*statistics[2:])
         return y, *statistics
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, phi, alpha, shift, gamma, state = ctx.saved_tensors
-        phi, alpha = ctx.numbers[0] if phi is None else phi, ctx.numbers[1] if alpha is None else alpha
-        # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
-        beta = None if ctx.beta is None else torch.zeros(ctx.beta[0], dtype=ctx.beta[1])
-        of, needs = Inputs(x, phi, alpha, shift, gamma, beta, None), ctx.needs_input_grad[:6]
-        if torch.is_grad_enabled() or any([grad is not None for grad in grads[1:3]]):
-            found = _through_torch(of, needs, grads, ctx.again)
+        x, phi, alpha, shift, gamma = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:6]
+        if torch.is_grad_enabled() or grads[1] is not None or grads[2] is not None:
+            phi, alpha = ctx.numbers[0] if phi is None else phi, ctx.numbers[1] if alpha is None else alpha
+            beta = None if ctx.beta is None else torch.zeros(ctx.beta[0], dtype=ctx.beta[1])
+            found = _through_torch(Inputs(x, phi, alpha, shift, gamma, beta, None), needs, grads, ctx.again)
         elif grads[0] is None:
             found = (None,) * 6
         else:
-            found = _gradients(of, needs, grads[0], ctx.plan, state)
-        return *found, *[None] * 5
+            kinds = [None if v is None else (v.shape, v.dtype) for v in (phi, alpha, shift, gamma)]
+            found = _gradients(x, needs, grads[0], ctx.plan, ctx.state, ctx.parameters, [*kinds, ctx.beta])
+        return *found, *[None] * 6
 
 
 def _gradients(
-    of: Inputs, needs: tuple[bool, ...], grad: Tensor, plan: Plan, state: Tensor
+    x: Tensor,
+    needs: tuple[bool, ...],
+    grad: Tensor,
+    plan: Plan,
+    state: Tensor,
+    parameters: tuple[Tensor | None, ...],
+    kinds: list[tuple[torch.Size, torch.dtype] | None],
 ) -> tuple[Tensor | None, ...]:
+    """By the kernels. ``kinds``: shape and dtype of φ, α, shift, γ and β."""
     a = plan.arrangement
-    x = _dense(of.x, of.x, plan.strides)
+    x = _dense(x, x, plan.strides)
     g = _dense(grad, x, plan.strides)
     dx = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype)
     shapes = (a.phi_shape, *[a.parameter_shape] * 4)
     found = tuple(
-        [
-            torch.empty(shape, dtype=plan.dtype) if need else None
-            for need, shape in zip(needs[1:], shapes, strict=True)
-        ]
+        [torch.empty(shape, dtype=plan.dtype) if need else None for need, shape in zip(needs[1:], shapes, strict=True)]
     )
-    native.backward(x, g, dx, a, plan.numbers, plan.offsets, _parameters(of, plan), state, found)
+    native.backward(x, g, dx, a, plan.numbers, plan.offsets, parameters, state, found)
     return dx, *[
-        None if grad is None else _like(grad, value) for grad, value in zip(found, of[1:6], strict=True)
+        None if grad is None or kind is None else _like(grad, *kind) for grad, kind in zip(found, kinds, strict=True)
     ]
 
 
-def _like(grad: Tensor, value: Any) -> Tensor:
+def _like(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     """In the shape and dtype of a parameter that may have been expanded."""
-    if grad.shape != value.shape:
-        grad = grad.reshape(value.shape) if grad.numel() == value.numel() else grad.sum_to_size(value.shape)
-    return grad if grad.dtype == value.dtype else grad.to(value.dtype)
+    if grad.shape != shape:
+        grad = grad.reshape(shape) if grad.numel() == shape.numel() else grad.sum_to_size(shape)
+    return grad if grad.dtype == dtype else grad.to(dtype)
 
 
 def _through_torch(
@@ -261,9 +281,7 @@ def _through_torch(
         if needs[5] and of.beta is not None:
             of = of._replace(beta=of.beta.requires_grad_())
         y, statistics = again(of)
-        pairs = [
-            (out, grad) for out, grad in zip((y, *statistics[:2]), grads[:3], strict=True) if grad is not None
-        ]
+        pairs = [(out, grad) for out, grad in zip((y, *statistics[:2]), grads[:3], strict=True) if grad is not None]
         wanted = [value for value, need in zip(of, needs, strict=False) if need]
         found = iter(
             torch.autograd.grad(

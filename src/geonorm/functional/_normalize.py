@@ -23,32 +23,19 @@ Values = TypeVar("Values", Inputs, Found, Incoming)
 
 
 def normalize(
-    x: Tensor,
-    groups: Grouping,
-    rule: Rule,
-    phi: float | Tensor,
-    alpha: float | Tensor,
-    shift: Tensor | None,
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    weight: Tensor | None,
-    running: Running | None = None,
-) -> tuple[Tensor, NormStatistics]:
+    of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, measured: bool = True
+) -> tuple[Tensor, NormStatistics | None]:
     """The normalized x in x's dtype, and the statistics in the computing dtype (float32 for half precision).
 
     ``alpha``, ``shift``, ``gamma`` and ``beta`` broadcast to x; φ to the statistics; ``weight`` has x's shape. Entries
-    of weight 0 come out as 0. The buffers of ``running`` follow the statistics.
+    of weight 0 come out as 0. The buffers of ``running`` follow the statistics, which come back if ``measured``.
     """
-    inputs = Inputs(x, phi, alpha, shift, gamma, beta, weight)
-    plan = _native.plan(inputs, groups, rule, running)
+    plan = _native.plan(of, groups, rule, running)
     if plan is not None:
-        found = _native.run(inputs, plan, running, lambda of: _on_torch(of, groups, rule))
+        found = _native.run(of, plan, running, measured, lambda again: _on_torch(again, groups, rule))
         if found is not None:
-            y, statistics, followed = found
-            if running is not None and not followed:
-                follow_batch(running, *statistics)
-            return y, statistics
-    y, statistics = _on_torch(inputs, groups, rule)
+            return found
+    y, statistics = _on_torch(of, groups, rule)
     if running is not None:
         follow_batch(running, *statistics)
     return y, statistics

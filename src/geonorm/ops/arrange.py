@@ -156,9 +156,7 @@ def arrange_segments(
     common = (1, *shape[1:]) if present else (1,) * len(shape)
     statistics = (number, *shape[1:])
     exponents = _present([phi], len(shape))
-    phi_shape = (
-        statistics if 0 in exponents and number != 1 else (1, *shape[1:]) if exponents else (1,) * len(shape)
-    )
+    phi_shape = statistics if 0 in exponents and number != 1 else (1, *shape[1:]) if exponents else (1,) * len(shape)
     return Arrangement(
         layout=LANES,
         groups=number * features,
