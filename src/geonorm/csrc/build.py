@@ -17,17 +17,10 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent
 TARGET = SOURCES.parent / "ops" / "libgeonorm.so"  # no Python in its name: any interpreter can load it
-COMMON = [
-    "-std=c++17",
-    "-fPIC",
-    "-fvisibility=hidden",
-    "-Wall",
-    "-Wextra",
-    "-Wno-uninitialized",
-    "-Wno-maybe-uninitialized",
-    "-pthread",
-]
-# GCC 12 warns of its own headers, hence -Wno-*. Neither of the following flags changes a result: nobody reads errno or the floating-point exception flags.
+# GCC 12 warns of its own headers, hence the -Wno-*.
+WARNINGS = ["-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
+COMMON = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS]
+# Neither -fno-* changes a result: nobody reads errno or the floating-point exception flags.
 FAST = ["-O2", "-fno-math-errno", "-fno-trapping-math"]
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 SETS = {

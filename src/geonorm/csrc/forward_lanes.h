@@ -171,6 +171,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
         for (int64_t l = 0; l < block.width; l++) {
             double* state = job.state + (block.group + l) * STATE_SIZE;
             for (int i = 0; i < STATE_SIZE; i++) state[i] = 0;
+            if (job.spread == NO_SPREAD) state[SPREAD] = 1;
         }
         return DONE;
     }

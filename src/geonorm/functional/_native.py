@@ -76,7 +76,7 @@ def plan(of: Inputs, groups: Grouping, rule: Rule, running: Running | None) -> P
     dtype = _COMPUTING.get(x.dtype)
     if dtype is None or x.layout is not torch.strided or x.is_neg() or torch._C._len_torch_dispatch_stack():
         return None
-    if torch.jit.is_tracing():
+    if torch._C._get_tracing_state() is not None:
         return None
     if rule.power is None and not 1.01 <= rule.spread_phi <= _LARGEST_PHI:
         return None
@@ -168,11 +168,11 @@ def run(
     parameters = _parameters(of, plan)
     if not native.forward(x, y, a, plan.numbers, plan.offsets, parameters, state, statistics, buffers):
         return None
-    if torch.is_grad_enabled() and any([isinstance(value, Tensor) and value.requires_grad for value in of[:6]]):
+    if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in of[:6]):
         y, *statistics = _Native.apply(*of[:6], y, state, statistics, parameters, plan, again)  # type: ignore
     if statistics is _NOTHING or statistics[0] is None:
         return y, None
-    found = NormStatistics(*statistics, _mass(plan))  # type: ignore[arg-type]
+    found = NormStatistics(*statistics, mass=_mass(plan))  # type: ignore
     if running is not None and not follows:
         follow_batch(running, *found)
     return y, found
@@ -182,7 +182,7 @@ def _can_follow(running: Running, a: Arrangement, dtype: torch.dtype) -> bool:
     if running.over or a.segments != 1 or a.groups != running.mean.numel():
         return False
     buffers = [buffer for buffer in running[:4] if isinstance(buffer, Tensor)]
-    return all([b.dtype == dtype and b.is_contiguous() and _is_plain(b) for b in buffers])
+    return all(b.dtype == dtype and b.is_contiguous() and _is_plain(b) for b in buffers)
 
 
 def _mass(plan: Plan) -> Tensor:
@@ -212,14 +212,13 @@ class _Native(torch.autograd.Function):
         plan: Plan,
         again: Again,
     ) -> tuple[Tensor | None, ...]:
-        phi_number, phi = (None, phi) if isinstance(phi, Tensor) else (phi, None)
-        alpha_number, alpha = (None, alpha) if isinstance(alpha, Tensor) else (alpha, None)
-        ctx.numbers = phi_number, alpha_number
+        tensors = [value if isinstance(value, Tensor) else None for value in (phi, alpha)]
         # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
         ctx.beta = None if beta is None else (beta.shape, beta.dtype)
         # The parameters as the kernels read them are aliases of the saved ones, or copies.
         ctx.plan, ctx.again, ctx.state, ctx.parameters = plan, again, state, parameters
-        ctx.save_for_backward(x, phi, alpha, shift, gamma)
+        ctx.numbers = [None if isinstance(value, Tensor) else value for value in (phi, alpha)]
+        ctx.save_for_backward(x, *tensors, shift, gamma)
         ctx.set_materialize_grads(False)
         if statistics[0] is not None:
             ctx.mark_non_differentiable(*statistics[2:])
@@ -282,7 +281,7 @@ def _through_torch(
             of = of._replace(beta=of.beta.requires_grad_())
         y, statistics = again(of)
         pairs = [(out, grad) for out, grad in zip((y, *statistics[:2]), grads[:3], strict=True) if grad is not None]
-        wanted = [value for value, need in zip(of, needs, strict=False) if need]
+        wanted = [value for value, need in zip(of, needs, strict=False) if need and isinstance(value, Tensor)]
         found = iter(
             torch.autograd.grad(
                 [out for out, _ in pairs], wanted, [grad for _, grad in pairs], create_graph=keep, allow_unused=True
