@@ -7,7 +7,7 @@ TOOLS  := $(VENV)/.ready-tools
 TESTS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full lint bench docs setup clean
+.PHONY: help run test test-full test-native-asan lint bench docs setup clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,12 @@ test: $(TOOLS)  ## the quick tests, under five minutes
 
 test-full: $(TOOLS)  ## all tests, slow ones included
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+
+test-native-asan: $(TOOLS)  ## 20,000 native calls under AddressSanitizer and UBSan
+	$(BIN)/python src/geonorm/csrc/build.py --sanitize --only avx2 --out build/libgeonorm-asan.so
+	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=src \
+	$(BIN)/python tests/native_fuzz.py build/libgeonorm-asan.so 20000
 
 lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -47,7 +47,8 @@ static int64_t unit_count(const Job& job) {
 static int64_t chunk_size(const Job& job, int64_t units) {
     int64_t lanes = job.layout == ROWS ? 1 : 16;
     int64_t work = group_size(job) * lanes + 1, size = 8192 / work;
-    size = size < 1 ? 1 : size;
+    const int64_t tile = job.layout == ROWS ? tile_size(job) : 1;  // chunks are whole tiles
+    size = size < tile ? tile : size / tile * tile;
     return size < units ? size : units;
 }
 
@@ -56,6 +57,29 @@ static const int64_t WORTH_A_THREAD = 16384;
 
 static int64_t threads_for(const Job& job) {
     return group_count(job) * group_size(job) < WORTH_A_THREAD ? 1 : job.threads;
+}
+
+// GCC's OpenMP, if torch has it loaded: its threads often spin for a while after torch's own work, and would be in the way
+// of others. A forked child must not use it: the threads of its parent are not there.
+typedef void (*Parallel)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
+static Parallel openmp = nullptr;
+static pid_t openmp_process = 0;
+
+struct Shared {
+    std::atomic<int64_t> next;
+    int64_t chunks;
+    void (*work)(void*, int64_t);
+    void* context;
+};
+
+static void run_chunks(int64_t chunks, int64_t threads, void (*work)(void*, int64_t), void* context) {
+    if (!openmp || openmp_process != getpid()) return Pool::own().run(chunks, threads, work, context);
+    Shared shared = {{0}, chunks, work, context};
+    auto share = [](void* p) {
+        Shared& s = *(Shared*)p;
+        for (int64_t i; (i = s.next.fetch_add(1)) < s.chunks;) s.work(s.context, i);
+    };
+    openmp(share, &shared, (unsigned)(threads < chunks ? threads : chunks), 0);
 }
 
 template <class F>
@@ -73,7 +97,7 @@ static void in_chunks(int64_t units, int64_t size, int64_t threads, F f) {
     if (threads <= 1 || chunks <= 1) {
         for (int64_t i = 0; i < chunks; i++) work(&context, i);
     } else {
-        Pool::own().run(chunks, threads, work, &context);
+        run_chunks(chunks, threads, work, &context);
     }
 }
 
@@ -185,6 +209,12 @@ static bool sound(const Job& job) {
 }
 
 }  // namespace geonorm
+
+// The address of GOMP_parallel, or null for threads of our own.
+GN_EXPORT void geonorm_use_openmp(void* parallel) {
+    geonorm::openmp = (geonorm::Parallel)parallel;
+    geonorm::openmp_process = getpid();
+}
 
 GN_EXPORT int64_t geonorm_job_size() { return sizeof(geonorm::Job); }
 

@@ -19,6 +19,17 @@ inline int64_t lane_blocks(const Job& job, const Kernels& kernels) {
     return (job.features + lanes - 1) / lanes;
 }
 
+inline int64_t element_size(const Job& job) { return job.dtype == FLOAT64 ? 8 : job.dtype == FLOAT32 ? 4 : 2; }
+
+// How many neighbouring groups are worked on together: 1 unless their runs are short and a few fit into the cache.
+inline int64_t tile_size(const Job& job) {
+    const int64_t run = job.length * element_size(job), group = run * job.runs;
+    if (job.layout != ROWS || job.runs == 1 || job.run_stride == job.length || run >= 512) return 1;
+    const int64_t wanted = 1024 / run, most = ((int64_t)128 << 10) / (group + 1);
+    const int64_t size = wanted < most ? wanted : most;
+    return size < 1 ? 1 : size;
+}
+
 namespace baseline {
 extern const Kernels kernels;
 }

@@ -59,6 +59,8 @@ def _load() -> _Library | str:
         library.geonorm_offsets.restype = ctypes.c_int64
         library.geonorm_job_size.restype = library.geonorm_state_size.restype = ctypes.c_int64
         library.geonorm_instruction_set.restype = ctypes.c_char_p
+        library.geonorm_use_openmp.argtypes, library.geonorm_use_openmp.restype = [ctypes.c_void_p], None
+        library.geonorm_use_openmp(_openmp())
         if library.geonorm_job_size() != _JOB.size:
             return f"{_PATH.name} belongs to another version of geonorm; reinstall geonorm"
         return _Library(
@@ -70,6 +72,16 @@ def _load() -> _Library | str:
         )
     except (OSError, AttributeError) as error:
         return f"{_PATH.name} cannot be loaded: {error}"
+
+
+def _openmp() -> int | None:
+    """The address of GOMP_parallel in the OpenMP library that torch has loaded; None if torch uses another."""
+    for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*")):
+        try:
+            return ctypes.cast(ctypes.CDLL(str(path)).GOMP_parallel, ctypes.c_void_p).value
+        except (OSError, AttributeError):
+            continue
+    return None
 
 
 @cache
