@@ -8,7 +8,7 @@ COMPAT := .venv-compat
 TESTS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-compat lint bench docs setup clean
+.PHONY: help run test test-full test-compat test-native-asan lint bench docs setup clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,12 @@ test-full: $(TOOLS)  ## all tests, slow ones included
 
 test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision and torchattacks, in an environment of their own
 	$(COMPAT)/bin/python -m pytest tests/outside -p no:cacheprovider $(TESTS)
+
+test-native-asan: $(TOOLS)  ## 20,000 native calls under AddressSanitizer and UBSan
+	$(BIN)/python src/geonorm/csrc/build.py --sanitize --only avx2 --out build/libgeonorm-asan.so
+	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=src \
+	$(BIN)/python tests/native_fuzz.py build/libgeonorm-asan.so 20000
 
 lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/ruff check .

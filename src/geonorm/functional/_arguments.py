@@ -12,12 +12,17 @@ from torch import Tensor
 
 def floating(x: Tensor, name: str = "x") -> Tensor:
     """x itself, in the dtype statistics are computed in: float32 for half precision."""
+    check_floating(x, name)
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def check_floating(x: Tensor, name: str = "x") -> None:
+    """A tensor of real floating-point numbers."""
     if not isinstance(x, Tensor):
         raise TypeError(f"expected {name} to be a torch.Tensor (got {type(x).__name__}); wrap it in torch.as_tensor")
     if not x.is_floating_point():
         cure = "take its real and imaginary parts apart" if x.is_complex() else f"convert it first: {name}.float()"
         raise TypeError(f"expected {name} to have a floating-point dtype (got {x.dtype}); {cure}")
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def reduced_dims(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..ops import Axes, Segments, check_values
-from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, segments, weights
+from ..ops import Axes, Running, Segments, check_values
+from ._arguments import broadcastable, check_floating, exponent, floating, per_group, reduced_dims, segments, weights
 from ._center import check_sweeps
-from ._norm import NormStatistics, make_rule
+from ._norm import Inputs, NormStatistics, make_rule
 from ._normalize import normalize
 from ._segments import by_row, of_segment
 
@@ -84,21 +84,65 @@ def aug_norm(
         >>> statistics.center.shape
         torch.Size([1, 3, 1])
     """
-    values = floating(x)
+    output, statistics = aug_parts(
+        x,
+        dim,
+        phi,
+        alpha=alpha,
+        weight=weight,
+        bias=bias,
+        eps=eps,
+        spread=spread,
+        spread_phi=spread_phi,
+        spread_floor=spread_floor,
+        grad_floor=grad_floor,
+        sweeps=sweeps,
+        interior=interior,
+        element_weight=element_weight,
+        batch=batch,
+        batch_size=batch_size,
+    )
+    assert statistics is not None
+    return AugNorm(output, statistics)
+
+
+def aug_parts(
+    x: Tensor,
+    dim: int | Sequence[int] | None,
+    phi: float | Tensor,
+    *,
+    alpha: float | Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    spread: str | float,
+    spread_phi: float,
+    spread_floor: float,
+    grad_floor: float,
+    sweeps: int | None,
+    interior: bool,
+    element_weight: Tensor | None = None,
+    batch: Tensor | None = None,
+    batch_size: int | None = None,
+    running: Running | None = None,
+    measured: bool = True,
+) -> tuple[Tensor, NormStatistics | None]:
+    """What ``aug_norm`` and the layers call: ``running`` buffers follow, and statistics come back if ``measured``."""
+    check_floating(x)
     power = exponent(phi)
     check_sweeps(sweeps)
     if batch is None:
-        dims = reduced_dims(values, dim)
+        dims = reduced_dims(x, dim)
         groups: Axes | Segments = Axes(dims)
         if isinstance(power, Tensor):
             power = per_group(power, x.shape, dims, "phi")
-        share = weights(element_weight, values)
+        share = None if element_weight is None else weights(element_weight, floating(x))
     else:
-        number = segments(values, batch, batch_size)
+        number = segments(x, batch, batch_size)
         groups = Segments(batch, number)
         if isinstance(power, Tensor):
             power = of_segment(power, (number, *x.shape[1:]), "phi")
-        share = weights(by_row(element_weight, values), values)
+        share = None if element_weight is None else weights(by_row(element_weight, x), floating(x))
     check_values(share, groups)
     for name, value in (("alpha", alpha), ("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
@@ -114,9 +158,10 @@ def aug_norm(
     )
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
-        output, statistics = normalize(x.reshape(1), Axes((0,)), rule, power, alpha, None, weight, bias, share)
-        return AugNorm(output.reshape(()), statistics)
-    return AugNorm(*normalize(x, groups, rule, power, alpha, None, weight, bias, share))
+        inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, share)
+        output, statistics = normalize(inputs, Axes((0,)), rule, running, measured)
+        return output.reshape(()), statistics
+    return normalize(Inputs(x, power, alpha, None, weight, bias, share), groups, rule, running, measured)
 
 
 def affine_norm(

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ..ops import Axes, Grouping, can_look
+from ..ops import Axes, Grouping, Running, can_look, follow_batch
+from . import _native
 from ._implicit import pack, unpack, visible
 from ._norm import Found, Incoming, Inputs, NormStatistics, Rule, backward, forward
 
@@ -22,22 +23,26 @@ Values = TypeVar("Values", Inputs, Found, Incoming)
 
 
 def normalize(
-    x: Tensor,
-    groups: Grouping,
-    rule: Rule,
-    phi: float | Tensor,
-    alpha: float | Tensor,
-    shift: Tensor | None,
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    weight: Tensor | None,
-) -> tuple[Tensor, NormStatistics]:
+    of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, measured: bool = True
+) -> tuple[Tensor, NormStatistics | None]:
     """The normalized x in x's dtype, and the statistics in the computing dtype (float32 for half precision).
 
     ``alpha``, ``shift``, ``gamma`` and ``beta`` broadcast to x; φ to the statistics; ``weight`` has x's shape. Entries
-    of weight 0 come out as 0.
+    of weight 0 come out as 0. The buffers of ``running`` follow the statistics, which come back if ``measured``.
     """
-    arguments = visible(x, phi, alpha, shift, gamma, beta, weight)
+    plan = _native.plan(of, groups, rule, running)
+    if plan is not None:
+        found = _native.run(of, plan, running, measured, lambda again: _on_torch(again, groups, rule))
+        if found is not None:
+            return found
+    y, statistics = _on_torch(of, groups, rule)
+    if running is not None:
+        follow_batch(running, *statistics)
+    return y, statistics
+
+
+def _on_torch(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, NormStatistics]:
+    arguments = visible(*of)
     y, *statistics = _Normalize.apply(*arguments, *unpack(groups), *rule)  # type: ignore[no-untyped-call]
     return y, NormStatistics(*statistics[:5])
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..ops import Axes, check_values
-from ._arguments import broadcastable, exponent, floating, per_group, reduced_dims, weights
+from ..ops import Axes, Running, check_values
+from ._arguments import broadcastable, check_floating, exponent, floating, per_group, reduced_dims, weights
 from ._aug import AugNorm
 from ._center import check_sweeps
-from ._norm import make_rule
+from ._norm import Inputs, NormStatistics, make_rule
 from ._normalize import normalize
 
 SHIFTS = ("add", "mul")
@@ -73,14 +73,62 @@ def pop_norm(
         >>> torch.allclose(spread(y, "rms", 0), torch.full((10,), 0.25))
         True
     """
-    values = floating(x)
-    dims = reduced_dims(values, dim)
+    output, statistics = pop_parts(
+        x,
+        dim,
+        phi,
+        weight=weight,
+        bias=bias,
+        kappa=kappa,
+        eps=eps,
+        spread=spread,
+        center=center,
+        scale=scale,
+        shift=shift,
+        order=order,
+        spread_phi=spread_phi,
+        spread_floor=spread_floor,
+        grad_floor=grad_floor,
+        sweeps=sweeps,
+        interior=interior,
+        element_weight=element_weight,
+    )
+    assert statistics is not None
+    return AugNorm(output, statistics)
+
+
+def pop_parts(
+    x: Tensor,
+    dim: int | Sequence[int] | None,
+    phi: float | Tensor,
+    *,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    kappa: float,
+    eps: float,
+    spread: str | float,
+    center: bool,
+    scale: bool,
+    shift: str,
+    order: str,
+    spread_phi: float,
+    spread_floor: float,
+    grad_floor: float,
+    sweeps: int | None,
+    interior: bool,
+    element_weight: Tensor | None = None,
+    running: Running | None = None,
+    measured: bool = True,
+) -> tuple[Tensor, NormStatistics | None]:
+    """What ``pop_norm`` and the layers call, as ``aug_parts``."""
+    check_floating(x)
+    dims = reduced_dims(x, dim)
     power = exponent(phi)
     if isinstance(power, Tensor):
         power = per_group(power, x.shape, dims, "phi")
     check_sweeps(sweeps)
     check_choices(shift, order)
-    share = weights(element_weight, values)
+    share = None if element_weight is None else weights(element_weight, floating(x))
     check_values(share, Axes(dims))
     for name, value in (("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
@@ -98,7 +146,8 @@ def pop_norm(
         scale_first=order == "scale_first",
     )
     alpha, inside, gamma, outside = pop_parameters(weight, bias, kappa, center, scale, shift, order)
-    return AugNorm(*normalize(x, Axes(dims), rule, power, alpha, inside, gamma, outside, share))
+    inputs = Inputs(x, power, alpha, inside, gamma, outside, share)
+    return normalize(inputs, Axes(dims), rule, running, measured)
 
 
 def pop_parameters(

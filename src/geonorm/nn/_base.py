@@ -222,7 +222,9 @@ Parameterlike = TypeVar("Parameterlike", Tensor, float | Tensor, Tensor | None)
 
 def along_channels(parameter: Parameterlike, x: Tensor) -> Parameterlike:
     """A parameter per channel in the shape that broadcasts to (N, C, *); anything else as it is."""
-    return parameter.reshape(1, -1, *[1] * (x.dim() - 2)) if isinstance(parameter, Tensor) else parameter
+    if not isinstance(parameter, Tensor) or (x.dim() == 2 and parameter.dim() == 1):
+        return parameter
+    return parameter.reshape(1, -1, *[1] * (x.dim() - 2))
 
 
 def pass_through(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

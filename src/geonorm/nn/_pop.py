@@ -6,8 +6,9 @@ from typing import Any, TypedDict
 
 from torch import Tensor
 
-from ..functional import NormStatistics, pop_norm
-from ..functional._pop import check_choices
+from ..functional import NormStatistics
+from ..functional._pop import check_choices, pop_parts
+from ..ops import Running
 from ._base import AugOptions, NormLayer
 
 
@@ -61,10 +62,16 @@ class PopLayer(NormLayer):
         self._set_options(options, phi_shape, (channels,), factory)
 
     def _pop(
-        self, input: Tensor, dims: tuple[int, ...], per_channel: Any, share: Tensor | None
-    ) -> tuple[Tensor, NormStatistics]:
+        self,
+        input: Tensor,
+        dims: tuple[int, ...],
+        per_channel: Any,
+        share: Tensor | None,
+        running: Running | None = None,
+        measured: bool = False,
+    ) -> tuple[Tensor, NormStatistics | None]:
         phi = self.phi
-        return pop_norm(
+        return pop_parts(
             input,
             dims,
             phi.reshape([1, -1] + [1] * (input.dim() - 2)) if isinstance(phi, Tensor) else phi,
@@ -76,6 +83,8 @@ class PopLayer(NormLayer):
             shift=self.shift,
             order=self.order,
             element_weight=share,
+            running=running,
+            measured=measured,
             **self._function_options(),
         )
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..functional import NormStatistics, affine_norm
+from ..functional import affine_norm
 from ..functional._arguments import spread_power
 from ..functional._aug import affine_of
-from ..ops import follow, statistics_paused
+from ..ops import Running, statistics_paused
 from ._base import NormLayer, along_channels
 
 
@@ -61,26 +61,17 @@ class RunningNormLayer(NormLayer):
         super().reset_parameters()
         self.reset_running_stats()
 
-    @torch.no_grad()  # nothing here may be saved for backward: checkpointing compares what was, with and without it
-    def _follow(self, statistics: NormStatistics, over: tuple[int, ...] = ()) -> None:
-        """Let the buffers follow a batch. ``over``: dimensions of the statistics to average (instances)."""
-        if self.num_batches_tracked is None or statistics_paused():
-            return
+    def _running(self, over: tuple[int, ...] = ()) -> Running | None:
+        """The buffers that are to follow this batch, which is counted. ``over``: as in ``ops.Running``."""
+        if not self.training or self.num_batches_tracked is None or statistics_paused():
+            return None
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.running_center is not None
         self.num_batches_tracked.add_(1)
         factor: float | Tensor
         factor = 1.0 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
-        mass = statistics.mass
-        unbiased = statistics.var * (mass / (mass - 1).clamp_min(1e-30)).to(statistics.var.dtype)
-        values = {
-            "running_mean": statistics.mean,
-            "running_var": torch.where(mass > 1, unbiased, math.nan),  # one value has no variance
-            "running_center": statistics.center,
-            "running_scale": statistics.spread.square(),
-        }
-        for name, value in values.items():
-            buffer = getattr(self, name)
-            if buffer is not None:
-                follow(buffer, value.mean(over) if over else value, factor)
+        return Running(self.running_mean, self.running_var, self.running_center, self.running_scale, factor, over)
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Per channel, what evaluation subtracts, the squared spread it divides by, γ and β.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import aug_norm
+from ..functional._aug import aug_parts
 from ._base import AugOptions, along_channels, check_batch_input, element_weight, pass_through
 from ._running import RunningNormLayer
 
@@ -48,7 +48,7 @@ class _AugBatchNorm(RunningNormLayer):
         if input.numel() == self.num_features and self.single_element == "identity":
             return pass_through(input, gamma, beta)
         phi, alpha = self.phi, self._alpha()
-        output, statistics = aug_norm(
+        return aug_parts(
             input,
             (0, *range(2, input.dim())),
             along_channels(phi, input),
@@ -56,11 +56,10 @@ class _AugBatchNorm(RunningNormLayer):
             weight=gamma,
             bias=beta,
             element_weight=element_weight(mask, weight),
+            running=self._running(),
+            measured=False,
             **self._function_options(),
-        )
-        if self.training:
-            self._follow(statistics)
-        return output
+        )[0]
 
     def _measures(self, input: Tensor) -> bool:
         """Whether this batch is normalized with its own statistics."""

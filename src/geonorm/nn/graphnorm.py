@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import aug_norm
+from ..functional._aug import aug_parts
 from ._base import AugOptions, NormLayer, element_weight, no_running_statistics, pass_through
 
 
@@ -77,17 +77,19 @@ class AugGraphNorm(NormLayer):
             return pass_through(x, self.weight, self.bias)
         if batch is None:
             batch, batch_size = torch.zeros(len(x), dtype=torch.int64, device=x.device), 1
-        return aug_norm(
+        return aug_parts(
             x,
-            phi=self.phi,
+            None,
+            self.phi,
             alpha=self._alpha(),
             weight=self.weight,
             bias=self.bias,
             element_weight=element_weight(mask, weight),
             batch=batch,
             batch_size=batch_size,
+            measured=False,
             **self._function_options(),
-        ).output
+        )[0]
 
     def extra_repr(self) -> str:
         """PyTorch Geometric's argument, then ours."""

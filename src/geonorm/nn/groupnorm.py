@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import aug_norm
+from ..functional._aug import aug_parts
 from ._base import (
     AugOptions,
     NormLayer,
@@ -115,7 +115,7 @@ class AugGroupNorm(ChannelGroups):
         if not input.numel() or self._is_single(input):
             return pass_through(input, along_channels(self.weight, input), along_channels(self.bias, input))
         share = element_weight(mask, weight)
-        output = aug_norm(
+        output, _ = aug_parts(
             self._split(input, input),
             tuple(range(2, input.dim() + 1)),
             self.phi,
@@ -123,8 +123,9 @@ class AugGroupNorm(ChannelGroups):
             weight=self._per_channel(self.weight, input),
             bias=self._per_channel(self.bias, input),
             element_weight=None if share is None else self._split(share, input),
+            measured=False,
             **self._function_options(),
-        ).output
+        )
         return output.flatten(1, 2)
 
     def extra_repr(self) -> str:

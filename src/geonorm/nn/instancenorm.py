@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import aug_norm
+from ..functional._aug import aug_parts
 from ._base import AugOptions, along_channels, element_weight, pass_through
 from ._running import RunningNormLayer
 
@@ -58,7 +58,7 @@ class _AugInstanceNorm(RunningNormLayer):
                 "choose single_element='identity', or 'running' with track_running_stats=True"
             )
         phi, alpha = self.phi, self._alpha()
-        output, statistics = aug_norm(
+        return aug_parts(
             input,
             dims,
             along_channels(phi, input),
@@ -66,11 +66,10 @@ class _AugInstanceNorm(RunningNormLayer):
             weight=gamma,
             bias=beta,
             element_weight=element_weight(mask, weight),
+            running=self._running(over=(0,)),
+            measured=False,
             **self._function_options(),
-        )
-        if self.training:
-            self._follow(statistics, over=(0,))
-        return output
+        )[0]
 
     def _check(self, input: Tensor) -> None:
         if input.dim() not in self._ranks:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import aug_norm
+from ..functional._aug import aug_parts
 from ._base import AugOptions, NormLayer, element_weight, no_running_statistics, pass_through
 
 
@@ -72,7 +72,7 @@ class AugLayerNorm(NormLayer):
             )
         if not input.numel() or (math.prod(self.normalized_shape) == 1 and self.single_element == "identity"):
             return pass_through(input, self.weight, self.bias)
-        return aug_norm(
+        return aug_parts(
             input,
             tuple(range(-rank, 0)),
             self.phi,
@@ -80,8 +80,9 @@ class AugLayerNorm(NormLayer):
             weight=self.weight,
             bias=self.bias,
             element_weight=element_weight(mask, weight),
+            measured=False,
             **self._function_options(),
-        ).output
+        )[0]
 
     def extra_repr(self) -> str:
         """Torch's arguments, then ours."""

@@ -71,9 +71,11 @@ class _PopNorm(PopLayer, RunningNormLayer):
             )
         dims = (0, *range(2, input.dim()))
         share = element_weight(mask, weight)
-        output, statistics = self._pop(input, dims, lambda p: along_channels(p, input), share)
-        if self.training:
-            self._follow(statistics)
+        extremes = self.training and self.running_upper is not None
+        output, statistics = self._pop(
+            input, dims, lambda p: along_channels(p, input), share, self._running(), measured=extremes
+        )
+        if extremes and statistics is not None:
             self._follow_extremes(input, statistics, dims, share)
         return output
 

@@ -4,17 +4,19 @@ implementations."""
 from ._center import Center, center
 from .checks import can_look, check_values
 from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
-from .running import follow, pause_statistics, statistics_paused
+from .running import Running, follow, follow_batch, pause_statistics, statistics_paused
 
 __all__ = [
     "Axes",
     "Center",
     "Grouping",
+    "Running",
     "Segments",
     "can_look",
     "center",
     "check_values",
     "follow",
+    "follow_batch",
     "pause_statistics",
     "power_of_two",
     "statistics_paused",

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 # A plain global: a compiler that traces guards on it, and traces anew when it changes.
 _PAUSED = 0
+
+
+class Running(NamedTuple):
+    """Buffers of a layer, one entry per channel, and how far they move towards each batch.
+
+    ``var`` follows the unbiased variance, ``scale`` the squared spread. ``over`` names dimensions of the statistics
+    that are averaged first (instances).
+    """
+
+    mean: Tensor
+    var: Tensor
+    center: Tensor
+    scale: Tensor | None
+    factor: float | Tensor
+    over: tuple[int, ...] = ()
+
+
+@torch.no_grad()  # nothing here may be saved for backward: checkpointing compares what was, with and without it
+def follow_batch(running: Running, center: Tensor, spread: Tensor, mean: Tensor, var: Tensor, mass: Tensor) -> None:
+    """Let the buffers follow the statistics of a batch."""
+    unbiased = var * (mass / (mass - 1).clamp_min(1e-30)).to(var.dtype)
+    pairs = [
+        (running.mean, mean),
+        (running.var, torch.where(mass > 1, unbiased, math.nan)),  # one value has no variance
+        (running.center, center),
+        (running.scale, spread.square()),
+    ]
+    for buffer, value in pairs:
+        if buffer is not None:
+            follow(buffer, value.mean(running.over) if running.over else value, running.factor)
 
 
 @torch.no_grad()

@@ -1,0 +1,44 @@
+"""Compiles the native kernels beside the Python files, where there is a compiler. Everything else: pyproject.toml."""
+
+import os
+import sys
+from pathlib import Path
+from runpy import run_path
+
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).parent
+LIBRARY = Path("geonorm") / "ops" / "libgeonorm.so"
+
+
+class BuildWithKernels(build_py):
+    """The usual build, and the shared library. Without a compiler geonorm installs all the same and runs on torch."""
+
+    def run(self) -> None:
+        super().run()
+        root = HERE / "src" if self.editable_mode else Path(self.build_lib)
+        compile_kernels = run_path(str(HERE / "src" / "geonorm" / "csrc" / "build.py"))["build"]
+        try:
+            compile_kernels(root / LIBRARY)
+        except Exception as error:
+            if os.environ.get("GEONORM_REQUIRE_NATIVE"):
+                raise
+            note = "geonorm: native kernels were not built"
+            print(f"{note} ({error}); the package works without them, more slowly.", file=sys.stderr)
+
+
+class WheelOfThisPlatform(bdist_wheel):
+    """A wheel with a library in it fits one kind of machine, and any Python."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Any Python 3, no ABI, this platform."""
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(cmdclass={"build_py": BuildWithKernels, "bdist_wheel": WheelOfThisPlatform})

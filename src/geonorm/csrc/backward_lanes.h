@@ -1,0 +1,137 @@
+// Backward of a block of neighbouring groups in the layout LANES.
+#pragma once
+#include "gradient.h"
+#include "lanes.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+template <class E, Power POWER, bool PLAIN, bool PHI>
+static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing<E>::T>& block, double* sums,
+                              double* d_phi) {
+    typedef typename Computing<E>::T T;
+    typedef typename Of<T>::V V;
+    typedef typename Of<T>::I I;
+    enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
+    const int64_t rows = block.rows, start = block.template offset<E>(job);
+    const E *x = (const E*)job.x + start, *g = (const E*)job.g + start;
+    E* dx = (E*)job.dx + start;
+    V alpha[VECTORS], shift[VECTORS], gamma[VECTORS], c[VECTORS], rho[VECTORS], removed[VECTORS];
+    Slope<T, POWER, PHI> pull[VECTORS];
+    Spreading<T> push[VECTORS] = {Spreading<T>(job), Spreading<T>(job)};
+    double unused[STATE_SIZE] = {};
+    for (int j = 0; j < VECTORS; j++) {
+        alpha[j] = block.parameters(job, job.alphas, j, job.alpha), shift[j] = block.parameters(job, job.shifts, j, 0);
+        gamma[j] = block.parameters(job, job.gammas, j, 1);
+        bool same = true;
+        for (int k = 0; k < N; k++) {
+            int l = j * N + k < block.width ? j * N + k : 0;
+            const double* state = k < block.used(j) ? job.state + (block.group + l) * STATE_SIZE : unused;
+            const double phi = phi_of<T>(job, block.group + l);
+            same = same && phi == phi_of<T>(job, block.group) && state[UNIT] > 0;
+            c[j][k] = (T)state[CENTER], rho[j][k] = (T)state[RHO];
+            pull[j].set(k, state, phi), push[j].set(k, job, state);
+        }
+        pull[j].path = same ? exponent_of(phi_of<T>(job, block.group)).path : PATH_GENERAL;
+        removed[j] = alpha[j] * c[j];
+    }
+    const I every = ~I{};
+
+    LaneSum<T> g0[VECTORS], g1[VECTORS], d0[VECTORS];
+    PullSums<T> pulled[VECTORS];
+    PushSums<T> pushed[VECTORS];
+    for (int64_t i = 0; i < rows;) {
+        int64_t end = rows - i < 256 ? rows : i + 256;
+        for (; i < end; i++) {
+            __builtin_prefetch(x + (i + AHEAD) * job.features), __builtin_prefetch(g + (i + AHEAD) * job.features);
+            for (int j = 0; j < VECTORS; j++) {
+                V xv = block.take(x + i * job.features, j), gv = block.take(g + i * job.features, j);
+                V z = (xv - removed[j]) + shift[j];
+                g0[j].part += gv, g1[j].part += gv * (z * rho[j]);
+                if (!PLAIN) d0[j].part += push[j].direction(z, pushed[j], every);
+                pull[j].add(xv - c[j], xv, pulled[j], every);
+            }
+        }
+        for (int j = 0; j < VECTORS; j++)
+            g0[j].flush(), g1[j].flush(), d0[j].flush(), pulled[j].flush(), pushed[j].flush();
+    }
+
+    V scale[VECTORS], by_spread[VECTORS], by_center[VECTORS], edge_lower[VECTORS], edge_upper[VECTORS];
+    for (int j = 0; j < VECTORS; j++) {
+        by_spread[j] = by_center[j] = edge_lower[j] = edge_upper[j] = V{};
+        scale[j] = rho[j] * gamma[j];
+        for (int k = 0; k < block.used(j); k++) {
+            const int64_t group = block.group + j * N + k;
+            const double* state = job.state + group * STATE_SIZE;
+            double directions = PLAIN ? rows * state[MEAN_Z] : d0[j].wide[k];
+            double sum_g = g0[j].wide[k], sum_gx = g1[j].wide[k], a = alpha[j][k], h = gamma[j][k];
+            Flow flow = flow_of(job, state, phi_of<T>(job, group), POWER, (double)rows, a * h * sum_g, h * sum_gx,
+                                a * directions, pulled[j].slope.wide[k], pulled[j].moment.wide[k],
+                                pushed[j].count.wide[k]);
+            by_spread[j][k] = (T)flow.spread, by_center[j][k] = (T)flow.center;
+            edge_lower[j][k] = (T)flow.edge_lower, edge_upper[j][k] = (T)flow.edge_upper;
+            double dz = state[RHO] * h * sum_g + flow.spread * directions;
+            double* out = sums + group * SUMS;
+            out[D_GAMMA] = sum_gx, out[D_BETA] = sum_g, out[D_SHIFT] = dz, out[D_ALPHA] = -state[CENTER] * dz;
+            d_phi[group] = PHI ? flow.d_phi : 0;
+        }
+    }
+    PushSums<T> ignored;
+    for (int64_t i = 0; i < rows; i++) {
+        __builtin_prefetch(x + (i + AHEAD) * job.features), __builtin_prefetch(g + (i + AHEAD) * job.features);
+        for (int j = 0; j < VECTORS; j++) {
+            V xv = block.take(x + i * job.features, j), gv = block.take(g + i * job.features, j);
+            V z = (xv - removed[j]) + shift[j];
+            V dz = gv * scale[j] + (PLAIN ? z : push[j].direction(z, ignored, every)) * by_spread[j];
+            V through = pull[j].at(xv - c[j], xv, edge_lower[j], edge_upper[j]) * by_center[j];
+            block.put(dx + i * job.features, j, dz + through);
+        }
+    }
+}
+
+template <class E>
+static void backward_lane_block(const Job& job, int64_t unit, double* sums, double* d_phi) {
+    typedef typename Computing<E>::T T;
+    const LaneBlock<T> block(job, unit);
+    if (block.rows == 0) {
+        for (int64_t group = block.group; group < block.group + block.width; group++) {
+            for (int i = 0; i < SUMS; i++) sums[group * SUMS + i] = 0;
+            d_phi[group] = 0;
+        }
+        return;
+    }
+    Power power = NONE;
+    for (int64_t l = 0; l < block.width; l++) {
+        const int64_t group = block.group + l;
+        Power one = power_of(job, job.state + group * STATE_SIZE, phi_of<T>(job, group));
+        if (l == 0)
+            power = one;
+        else if (one != power)
+            power = one == EDGES || power == EDGES ? EDGES : GENERAL;  // equal values beside others
+    }
+    const bool plain = job.spread <= RMS;
+    const bool need_phi = (job.needs & NEED_PHI) && job.centered && power != EDGES;
+    if (plain) {
+        if (need_phi) return backward_lanes_as<E, GENERAL, true, true>(job, block, sums, d_phi);
+        switch (power) {
+            case ONE: return backward_lanes_as<E, ONE, true, false>(job, block, sums, d_phi);
+            case ROOT: return backward_lanes_as<E, ROOT, true, false>(job, block, sums, d_phi);
+            case ANY: return backward_lanes_as<E, ANY, true, false>(job, block, sums, d_phi);
+            case GENERAL: return backward_lanes_as<E, GENERAL, true, false>(job, block, sums, d_phi);
+            case EDGES: return backward_lanes_as<E, EDGES, true, false>(job, block, sums, d_phi);
+            default: return backward_lanes_as<E, NONE, true, false>(job, block, sums, d_phi);
+        }
+    }
+    if (need_phi) return backward_lanes_as<E, GENERAL, false, true>(job, block, sums, d_phi);
+    switch (power) {
+        case ONE: return backward_lanes_as<E, ONE, false, false>(job, block, sums, d_phi);
+        case ROOT: return backward_lanes_as<E, ROOT, false, false>(job, block, sums, d_phi);
+        case ANY: return backward_lanes_as<E, ANY, false, false>(job, block, sums, d_phi);
+            case GENERAL: return backward_lanes_as<E, GENERAL, false, false>(job, block, sums, d_phi);
+        case EDGES: return backward_lanes_as<E, EDGES, false, false>(job, block, sums, d_phi);
+        default: return backward_lanes_as<E, NONE, false, false>(job, block, sums, d_phi);
+    }
+}
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

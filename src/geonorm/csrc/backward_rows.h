@@ -1,0 +1,171 @@
+// Backward of one group in the layout ROWS: one pass for the sums, one for the gradient of x.
+#pragma once
+#include "gradient.h"
+#include "rows.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+// Gradients of parameters with one entry per value of a group, collected over the groups of a chunk; or null.
+template <class T>
+struct ValueSums {
+    T* of[SUMS] = {nullptr, nullptr, nullptr, nullptr};
+};
+
+template <class E, Power POWER, bool PLAIN, bool PHI>
+static void backward_row_as(const Job& job, int64_t group, double* run_sums, double& d_phi,
+                            ValueSums<typename Computing<E>::T> values) {
+    typedef typename Computing<E>::T T;
+    typedef typename Of<T>::V V;
+    const int64_t n = job.runs * job.length, offset = row_offset<E>(job, group, 0);
+    const E *x = (const E*)job.x + offset, *g = (const E*)job.g + offset;
+    E* dx = (E*)job.dx + offset;
+    const double* state = job.state + group * STATE_SIZE;
+    const RowParameters<T> of(job, group);
+    const bool per_value = job.parameters == PER_VALUE, per_run = job.parameters == PER_RUN;
+    const Slope<T, POWER, PHI> pull(state, phi_of<T>(job, group));
+    const Spreading<T> push(job, state);
+    const V c = all((T)state[CENTER]), rho = all((T)state[RHO]);
+
+    // Sums: Σαγg, Σγg·x̂ and Σασ over the group, and what the slope and the spread add up.
+    double with_center = 0, with_spread = 0, directions = 0, sum_g = 0, sum_gx = 0, sum_d = 0;
+    V g0 = {}, g1 = {}, d0 = {};
+    PullSums<T> pulled;
+    PushSums<T> pushed;
+    int64_t since = 0;
+    T alpha = of.alpha_of(0), gamma = of.gamma_of(0);
+    V removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(0));
+    auto flush = [&] {
+        sum_g += total<T>(g0), sum_gx += total<T>(g1), sum_d += total<T>(d0);
+        g0 = g1 = d0 = V{};
+        pulled.flush(), pushed.flush();
+        since = 0;
+    };
+    auto finish = [&](double* sums) {  // of a run, or of all runs if they have the same parameters
+        flush();
+        if (per_value) {
+            with_center = sum_g, with_spread = sum_gx, directions = sum_d;
+            return;
+        }
+        with_center += (double)alpha * gamma * sum_g, with_spread += (double)gamma * sum_gx;
+        directions += (double)alpha * sum_d;
+        sums[D_GAMMA] = sum_gx, sums[D_BETA] = sum_g, sums[D_SHIFT] = sum_d;
+        sum_g = sum_gx = sum_d = 0;
+    };
+    for (int64_t run = 0; run < job.runs; run++) {
+        const E *xr = x + run * job.run_stride, *gr = g + run * job.run_stride;
+        if (per_run) {
+            alpha = of.alpha_of(run), gamma = of.gamma_of(run);
+            removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(run));
+        }
+        for (int64_t i = 0; i < job.length; i += BLOCK) {
+            int64_t end = job.length - i < BLOCK ? job.length : i + BLOCK;
+            each_piece<T>(i, end, [&](auto piece) __attribute__((always_inline)) {
+                V xv = piece.take(xr), gv = piece.only(piece.take(gr));
+                if (PLAIN) {
+                    V z = (xv - removed) + shift;
+                    g0 += gv, g1 += gv * (z * rho);
+                    if (per_run) d0 += piece.only(z);
+                } else {
+                    V a = of.along(per_value ? of.alphas : nullptr, piece, alpha);
+                    V z = (xv - a * c) + (per_value && of.shifts ? piece.take(of.shifts) : shift);
+                    V h = gv * of.along(per_value ? of.gammas : nullptr, piece, (T)1);
+                    V hat = z * rho, sigma = piece.only(push.direction(z, pushed, piece.fresh()));
+                    g1 += h * hat;
+                    if (per_value) {
+                        g0 += h * a, d0 += sigma * a;
+                        if (values.of[D_GAMMA]) add_to(values.of[D_GAMMA], piece, gv * hat);
+                        if (values.of[D_BETA]) add_to(values.of[D_BETA], piece, gv);
+                    } else {
+                        g0 += h, d0 += sigma;
+                    }
+                }
+                pull.add(xv - c, xv, pulled, piece.fresh());
+            });
+            since += end - i;
+            if (since >= BLOCK) flush();
+        }
+        if (per_run || run == job.runs - 1) finish(run_sums + (per_run ? run * SUMS : 0));
+    }
+    if (PLAIN && job.parameters == PER_GROUP) {  // the deviations add up to a number that forward knows
+        run_sums[D_SHIFT] = n * state[MEAN_Z];
+        directions = (double)of.alpha_of(0) * run_sums[D_SHIFT];
+    }
+
+    const Flow flow =
+        flow_of(job, state, phi_of<T>(job, group), POWER, (double)n, with_center, with_spread, directions,
+                pulled.slope.all(), pulled.moment.all(), pushed.count.all());
+    d_phi = PHI ? flow.d_phi : 0;
+    if (!per_value) {
+        for (int64_t run = 0; run < (per_run ? job.runs : 1); run++) {
+            double* sums = run_sums + run * SUMS;
+            double dz = state[RHO] * of.gamma_of(run) * sums[D_BETA] + flow.spread * sums[D_SHIFT];
+            sums[D_SHIFT] = dz, sums[D_ALPHA] = -state[CENTER] * dz;
+        }
+    }
+
+    const V by_spread = all((T)flow.spread), by_center = all((T)flow.center);
+    const V edge_lower = all((T)flow.edge_lower), edge_upper = all((T)flow.edge_upper);
+    V scale = rho;
+    PushSums<T> unused;
+    const bool keep_dz = per_value && (values.of[D_ALPHA] || values.of[D_SHIFT]);
+    for (int64_t run = 0; run < job.runs; run++) {
+        const E *xr = x + run * job.run_stride, *gr = g + run * job.run_stride;
+        E* out = dx + run * job.run_stride;
+        if (per_run || run == 0) {
+            alpha = of.alpha_of(run), scale = all((T)((T)state[RHO] * of.gamma_of(run)));
+            removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(run));
+        }
+        each_piece<T>(0, job.length, [&](auto piece) __attribute__((always_inline)) {
+            V xv = piece.take(xr), gv = piece.take(gr), dz;
+            if (PLAIN) {
+                V z = (xv - removed) + shift;
+                dz = gv * scale + z * by_spread;
+            } else {
+                V a = of.along(per_value ? of.alphas : nullptr, piece, alpha);
+                V z = (xv - a * c) + (per_value && of.shifts ? piece.take(of.shifts) : shift);
+                V h = per_value && of.gammas ? gv * rho * piece.take(of.gammas) : gv * scale;
+                dz = h + push.direction(z, unused, piece.fresh()) * by_spread;
+                if (keep_dz) {
+                    if (values.of[D_SHIFT]) add_to(values.of[D_SHIFT], piece, dz);
+                    if (values.of[D_ALPHA]) add_to(values.of[D_ALPHA], piece, dz * -c);
+                }
+            }
+            piece.put(out, dz + pull.at(xv - c, xv, edge_lower, edge_upper) * by_center);
+        });
+    }
+}
+
+template <class E>
+static void backward_row(const Job& job, int64_t group, double* run_sums, double& d_phi,
+                         ValueSums<typename Computing<E>::T> values) {
+    typedef typename Computing<E>::T T;
+    const double* state = job.state + group * STATE_SIZE;
+    const double phi = phi_of<T>(job, group);
+    const bool plain = job.spread <= RMS && job.parameters != PER_VALUE;
+    const Power power = power_of(job, state, phi);
+    const bool need_phi = (job.needs & NEED_PHI) && (power == ROOT || power == ANY || power == GENERAL || phi == 2) && state[UNIT] > 0;
+    if (plain) {
+        if (need_phi) return backward_row_as<E, GENERAL, true, true>(job, group, run_sums, d_phi, values);
+        switch (power) {
+            case ONE: return backward_row_as<E, ONE, true, false>(job, group, run_sums, d_phi, values);
+            case ROOT: return backward_row_as<E, ROOT, true, false>(job, group, run_sums, d_phi, values);
+            case ANY: return backward_row_as<E, ANY, true, false>(job, group, run_sums, d_phi, values);
+            case GENERAL: return backward_row_as<E, GENERAL, true, false>(job, group, run_sums, d_phi, values);
+            case EDGES: return backward_row_as<E, EDGES, true, false>(job, group, run_sums, d_phi, values);
+            default: return backward_row_as<E, NONE, true, false>(job, group, run_sums, d_phi, values);
+        }
+    }
+    if (need_phi) return backward_row_as<E, GENERAL, false, true>(job, group, run_sums, d_phi, values);
+    switch (power) {
+        case ONE: return backward_row_as<E, ONE, false, false>(job, group, run_sums, d_phi, values);
+        case ROOT: return backward_row_as<E, ROOT, false, false>(job, group, run_sums, d_phi, values);
+        case ANY: return backward_row_as<E, ANY, false, false>(job, group, run_sums, d_phi, values);
+            case GENERAL: return backward_row_as<E, GENERAL, false, false>(job, group, run_sums, d_phi, values);
+        case EDGES: return backward_row_as<E, EDGES, false, false>(job, group, run_sums, d_phi, values);
+        default: return backward_row_as<E, NONE, false, false>(job, group, run_sums, d_phi, values);
+    }
+}
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

@@ -1,0 +1,80 @@
+"""Compiles the native kernels into one shared library, with nothing but a C++ compiler.
+
+Run by the package's own build (setup.py), or by hand: ``python src/geonorm/csrc/build.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+TARGET = SOURCES.parent / "ops" / "libgeonorm.so"  # no Python in its name: any interpreter can load it
+# GCC 12 warns of its own headers, hence the -Wno-*.
+WARNINGS = ["-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
+COMMON = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS]
+# Neither -fno-* changes a result: nobody reads errno or the floating-point exception flags.
+FAST = ["-O2", "-fno-math-errno", "-fno-trapping-math"]
+SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+SETS = {
+    "baseline": [],
+    "avx2": ["-mavx2", "-mfma", "-mf16c"],
+    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
+}
+
+
+def compiler() -> str | None:
+    """The C++ compiler to use: $CXX, or the first that is found."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None) -> None:
+    """Compile into ``target``; raises if there is no compiler or it fails. ``only``: for one instruction set."""
+    cxx = compiler()
+    if cxx is None:
+        raise FileNotFoundError("no C++ compiler found (looked for $CXX, c++, g++, clang++)")
+    several = platform.machine().lower() in ("x86_64", "amd64") and only is None
+    sets = SETS if several else {"baseline": SETS[only or "baseline"]}
+    flags = COMMON + (SANITIZE if sanitize else FAST)
+    several_flag = ["-DGEONORM_SEVERAL"] if several else []
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [[*flags, *several_flag, "-c", str(SOURCES / "entry.cpp"), "-o", f"{folder}/entry.o"]]
+        for name, extra in sets.items():
+            source, out = str(SOURCES / "kernels.cpp"), f"{folder}/{name}.o"
+            jobs.append([*flags, f"-DGEONORM_ISA={name}", *extra, "-c", source, "-o", out])
+
+        def run(arguments: list[str]) -> None:
+            subprocess.run([cxx, *arguments], check=True)
+
+        with ThreadPoolExecutor(os.cpu_count()) as workers:
+            list(workers.map(run, jobs))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(folder) / target.name
+        run([*flags, "-shared", f"{folder}/entry.o", *(f"{folder}/{name}.o" for name in sets), "-o", str(made)])
+        fresh = target.with_suffix(".new")
+        shutil.copyfile(made, fresh)
+        os.replace(fresh, target)  # a process that has the old one open keeps it
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=TARGET)
+    parser.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UBSan")
+    parser.add_argument("--only", choices=list(SETS), help="for this instruction set alone; builds faster")
+    chosen = parser.parse_args()
+    build(chosen.out, chosen.sanitize, chosen.only)
+    print(chosen.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

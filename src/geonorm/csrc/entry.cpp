@@ -1,0 +1,253 @@
+// The C functions that Python calls: choice of the instruction set, threads, sums over groups, running statistics.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "kernels.h"
+#include "pool.h"
+
+#define GN_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace geonorm {
+
+static const Kernels& best() {
+#if defined(__x86_64__) && defined(GEONORM_SEVERAL)
+    const char* limit = getenv("GEONORM_ISA");  // a smaller set than the machine has, for tests
+    const bool any = !limit || !*limit, less = limit && !strcmp(limit, "avx2");
+    __builtin_cpu_init();
+    if (any && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return avx512::kernels;
+    if ((any || less) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("f16c"))
+        return avx2::kernels;
+#endif
+    return baseline::kernels;
+}
+
+static const Kernels& chosen() {
+    static const Kernels& kernels = best();
+    return kernels;
+}
+
+static int64_t group_size(const Job& job) {
+    if (job.layout == ROWS) return job.runs * job.length;
+    if (!job.offsets) return job.rows;
+    return job.segments ? job.offsets[job.segments] / job.segments + 1 : 0;
+}
+static int64_t group_count(const Job& job) {
+    return job.layout == ROWS ? job.groups : job.segments * job.features;
+}
+static int64_t unit_count(const Job& job) {
+    return job.layout == ROWS ? job.groups : job.segments * lane_blocks(job, chosen());
+}
+
+// Units of a chunk: enough work to be worth a handful of atomic operations, and a fixed number for given sizes.
+static int64_t chunk_size(const Job& job, int64_t units) {
+    int64_t lanes = job.layout == ROWS ? 1 : 16;
+    int64_t work = group_size(job) * lanes + 1, size = 8192 / work;
+    const int64_t tile = job.layout == ROWS ? tile_size(job) : 1;  // chunks are whole tiles
+    size = size < tile ? tile : size / tile * tile;
+    return size < units ? size : units;
+}
+
+// Below this many elements a second thread costs more than it brings.
+static const int64_t WORTH_A_THREAD = 16384;
+
+static int64_t threads_for(const Job& job) {
+    return group_count(job) * group_size(job) < WORTH_A_THREAD ? 1 : job.threads;
+}
+
+// GCC's OpenMP, if torch has it loaded: its threads often spin for a while after torch's own work, and would be in the way
+// of others. A forked child must not use it: the threads of its parent are not there.
+typedef void (*Parallel)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
+static Parallel openmp = nullptr;
+static pid_t openmp_process = 0;
+
+struct Shared {
+    std::atomic<int64_t> next;
+    int64_t chunks;
+    void (*work)(void*, int64_t);
+    void* context;
+};
+
+static void run_chunks(int64_t chunks, int64_t threads, void (*work)(void*, int64_t), void* context) {
+    if (!openmp || openmp_process != getpid()) return Pool::own().run(chunks, threads, work, context);
+    Shared shared = {{0}, chunks, work, context};
+    auto share = [](void* p) {
+        Shared& s = *(Shared*)p;
+        for (int64_t i; (i = s.next.fetch_add(1)) < s.chunks;) s.work(s.context, i);
+    };
+    openmp(share, &shared, (unsigned)(threads < chunks ? threads : chunks), 0);
+}
+
+template <class F>
+static void in_chunks(int64_t units, int64_t size, int64_t threads, F f) {
+    struct Context {
+        F& f;
+        int64_t units, size;
+    } context = {f, units, size};
+    auto work = [](void* p, int64_t chunk) {
+        Context& c = *(Context*)p;
+        int64_t first = chunk * c.size, last = first + c.size;
+        c.f(chunk, first, last < c.units ? last : c.units);
+    };
+    int64_t chunks = (units + size - 1) / size;
+    if (threads <= 1 || chunks <= 1) {
+        for (int64_t i = 0; i < chunks; i++) work(&context, i);
+    } else {
+        run_chunks(chunks, threads, work, &context);
+    }
+}
+
+// A buffer moves towards a value; where the value is not finite the buffer stays.
+template <class T>
+static void follow(void* buffer, int64_t i, double value, double momentum) {
+    if (!buffer || !std::isfinite(value)) return;
+    T& b = ((T*)buffer)[i];
+    b = (T)(b + momentum * (value - b));
+}
+
+template <class T>
+static void report(const Job& job) {
+    const int64_t groups = group_count(job);
+    const double m = (double)group_size(job), unbiased = m > 1 ? m / (m - 1) : NAN;
+    for (int64_t i = 0; i < groups; i++) {
+        const double* state = job.state + i * STATE_SIZE;
+        if (job.center) ((T*)job.center)[i] = (T)state[CENTER];
+        if (job.spread_out) ((T*)job.spread_out)[i] = (T)state[SPREAD];
+        if (job.mean) ((T*)job.mean)[i] = (T)state[MEAN];
+        if (job.var) ((T*)job.var)[i] = (T)state[VAR];
+        follow<T>(job.running_mean, i, state[MEAN], job.momentum);
+        follow<T>(job.running_var, i, state[VAR] * unbiased, job.momentum);
+        follow<T>(job.running_center, i, state[CENTER], job.momentum);
+        follow<T>(job.running_scale, i, state[SPREAD] * state[SPREAD], job.momentum);
+    }
+}
+
+static Status forward(const Job& job) {
+    const int64_t units = unit_count(job);
+    std::atomic<int64_t> worst{DONE};
+    in_chunks(units, chunk_size(job, units), threads_for(job), [&](int64_t, int64_t first, int64_t last) {
+        if (worst.load(std::memory_order_relaxed) != DONE) return;
+        Status status = chosen().forward(job, first, last);
+        if (status != DONE) worst.store(status);
+    });
+    if (worst.load() != DONE) return (Status)worst.load();
+    job.dtype == FLOAT64 ? report<double>(job) : report<float>(job);
+    return DONE;
+}
+
+// Sums over the groups that share a parameter, in their order. `count` entries of `stride` numbers per group.
+template <class T>
+static void reduce(void* out, const double* sums, int64_t groups, int64_t period, int64_t count, int64_t stride) {
+    if (!out) return;
+    std::vector<double> wide(period * count, 0.0);
+    for (int64_t i = 0; i < groups; i++)
+        for (int64_t k = 0; k < count; k++) wide[i % period * count + k] += sums[(i * count + k) * stride];
+    for (int64_t i = 0; i < period * count; i++) ((T*)out)[i] = (T)wide[i];
+}
+
+template <class T>
+static Status backward(const Job& job) {
+    const int64_t groups = group_count(job), units = unit_count(job);
+    const bool per_value = job.parameters == PER_VALUE;
+    const int64_t runs = job.parameters == PER_RUN ? job.runs : 1, members = per_value ? group_size(job) : 0;
+    void* outputs[SUMS] = {job.d_gamma, job.d_beta, job.d_shift, job.d_alpha};
+    std::vector<double> sums(groups * runs * SUMS, 0.0), d_phi(groups, 0.0);
+
+    // Parameters per value: every chunk sums its groups apart, the chunks are added in their order. Groups of one chunk
+    // must have the same parameters: `period` is 1 there (LayerNorm), or chunks are whole periods.
+    int64_t size = chunk_size(job, units);
+    const int64_t width = job.period * members;
+    if (per_value) {
+        int64_t chunks = groups / 64 < 1 ? 1 : groups / 64 > 64 ? 64 : groups / 64;
+        size = (groups + chunks - 1) / chunks;
+    }
+    const int64_t chunks = (units + size - 1) / size;
+    std::vector<T> parts;
+    if (per_value) parts.assign(chunks * SUMS * width, (T)0);
+    in_chunks(units, size, threads_for(job), [&](int64_t chunk, int64_t first, int64_t last) {
+        if (!per_value) return chosen().backward(job, first, last, sums.data(), d_phi.data(), nullptr);
+        for (int64_t i = first; i < last; i++) {
+            void* arrays[SUMS];
+            for (int k = 0; k < SUMS; k++) {
+                T* part = parts.data() + (chunk * SUMS + k) * width + i % job.period * members;
+                arrays[k] = outputs[k] ? part : nullptr;
+            }
+            chosen().backward(job, i, i + 1, sums.data(), d_phi.data(), arrays);
+        }
+    });
+
+    if (per_value) {
+        for (int k = 0; k < SUMS; k++) {
+            if (!outputs[k]) continue;
+            for (int64_t i = 0; i < width; i++) {
+                double sum = 0;
+                for (int64_t chunk = 0; chunk < chunks; chunk++) sum += parts[(chunk * SUMS + k) * width + i];
+                ((T*)outputs[k])[i] = (T)sum;
+            }
+        }
+    } else {
+        for (int k = 0; k < SUMS; k++) reduce<T>(outputs[k], sums.data() + k, groups, job.period, runs, SUMS);
+    }
+    reduce<T>(job.d_phi, d_phi.data(), groups, job.phi_count, 1, 1);
+    return DONE;
+}
+
+// What Python has checked before; a second look costs nothing and a wrong address costs the process.
+static bool sound(const Job& job) {
+    if (job.dtype < FLOAT32 || job.dtype > FLOAT16 || job.threads < 1 || job.period < 1) return false;
+    if (job.phis && job.phi_count < 1) return false;
+    if (!job.x || !job.state || job.spread < NO_SPREAD || job.spread > ROBUST) return false;
+    if (job.parameters < PER_GROUP || job.parameters > PER_VALUE) return false;
+    if (job.layout == ROWS)
+        return job.groups >= 0 && job.runs >= 1 && job.length >= 1 && (job.parameters != PER_VALUE || job.runs == 1);
+    return job.layout == LANES && job.segments >= 0 && job.features >= 1 && job.parameters == PER_GROUP &&
+           (job.offsets || job.rows >= 1);
+}
+
+}  // namespace geonorm
+
+// The address of GOMP_parallel, or null for threads of our own.
+GN_EXPORT void geonorm_use_openmp(void* parallel) {
+    geonorm::openmp = (geonorm::Parallel)parallel;
+    geonorm::openmp_process = getpid();
+}
+
+GN_EXPORT int64_t geonorm_job_size() { return sizeof(geonorm::Job); }
+
+GN_EXPORT int64_t geonorm_state_size() { return geonorm::STATE_SIZE; }
+
+GN_EXPORT const char* geonorm_instruction_set() { return geonorm::chosen().name; }
+
+GN_EXPORT int64_t geonorm_forward(const geonorm::Job* job) {
+    if (!geonorm::sound(*job) || !job->y) return geonorm::WRONG;
+    try {
+        return geonorm::forward(*job);
+    } catch (...) {
+        return geonorm::REFUSED;
+    }
+}
+
+GN_EXPORT int64_t geonorm_backward(const geonorm::Job* job) {
+    if (!geonorm::sound(*job) || !job->g || !job->dx) return geonorm::WRONG;
+    try {
+        return job->dtype == geonorm::FLOAT64 ? geonorm::backward<double>(*job) : geonorm::backward<float>(*job);
+    } catch (...) {
+        return geonorm::REFUSED;
+    }
+}
+
+// First row of every segment from the sorted segment numbers of the rows; REFUSED if they are not sorted or not in range.
+GN_EXPORT int64_t geonorm_offsets(const int64_t* batch, int64_t rows, int64_t number, int64_t* offsets) {
+    int64_t segment = 0;
+    offsets[0] = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        if (batch[i] < segment || batch[i] >= number) return geonorm::REFUSED;
+        while (segment < batch[i]) offsets[++segment] = i;
+    }
+    while (segment < number) offsets[++segment] = rows;
+    return geonorm::DONE;
+}

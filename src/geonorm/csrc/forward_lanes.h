@@ -1,0 +1,294 @@
+// Forward of a block of neighbouring groups in the layout LANES: all lanes sweep together until the slowest is done.
+#pragma once
+#include "lanes.h"
+#include "scratch.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+// The searches of all lanes of a block.
+template <class T>
+struct LaneSearch {
+    typedef typename Of<T>::V V;
+    typedef typename Of<T>::I I;
+    enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
+    Search search[WIDTH];
+    Exponent exponent;  // of all lanes; the general path with `s` per lane if they differ
+    V s[VECTORS];
+
+    // φ of each lane that is to be solved; the others stay inactive.
+    void start(const double* phi, const bool* solve, const Moments* m, int64_t members, int64_t width) {
+        exponent = exponent_of(phi[0]);
+        for (int l = 0; l < WIDTH; l++) {
+            bool used = l < width;
+            if (used && phi[l] != phi[0]) exponent.path = PATH_GENERAL;
+            s[l / N][l % N] = (T)((used ? phi[l] : 1.5) - 2);
+            if (used && solve[l])
+                search[l].start(phi[l], Of<T>::eps, (double)members, m[l].lowest, m[l].highest, m[l].mean);
+            else
+                search[l].active = false;
+        }
+    }
+    bool active() const {
+        for (int l = 0; l < WIDTH; l++)
+            if (search[l].active) return true;
+        return false;
+    }
+
+    template <Power POWER>
+    void sweep(const T* u, int64_t rows, Sums* sums) {
+        V head[VECTORS], rest[VECTORS], inverse[VECTORS], closest[VECTORS];
+        for (int l = 0; l < WIDTH; l++) {
+            Search& one = search[l];
+            Point<T> y(one.active ? one.y : 0);
+            if (one.active) one.y = y.snapped();
+            T inv = (T)(one.active ? 1 / one.scale : 0);
+            head[l / N][l % N] = y.head, inverse[l / N][l % N] = inv, rest[l / N][l % N] = y.rest * inv;
+            sums[l] = Sums{0, 0, 0, 0, 0};
+        }
+        const V tiny = all((T)TINY);
+        for (int j = 0; j < VECTORS; j++) closest[j] = all((T)1e30);
+        for (int64_t i = 0; i < rows;) {
+            int64_t end = rows - i < 256 ? rows : i + 256;
+            V P[VECTORS] = {}, M[VECTORS] = {}, WP[VECTORS] = {}, WM[VECTORS] = {};
+            for (; i < end; i++)
+                for (int j = 0; j < VECTORS; j++) {
+                    V r = (load(u + i * WIDTH + j * N) - head[j]) * inverse[j] - rest[j], a = absolute(r);
+                    closest[j] = smaller(a, closest[j]);
+                    V w = slope<POWER, T>(larger(a, tiny), s[j], exponent.path), p = r * w;
+                    I up = r > (T)0, down = r < (T)0;
+                    P[j] += choose(up, p), M[j] += choose(down, p), WP[j] += choose(up, w), WM[j] += choose(down, w);
+                }
+            for (int l = 0; l < WIDTH; l++) {
+                int j = l / N, k = l % N;
+                sums[l].above += P[j][k], sums[l].below -= M[j][k];
+                sums[l].above_slope += WP[j][k], sums[l].below_slope += WM[j][k];
+            }
+        }
+        for (int l = 0; l < WIDTH; l++) sums[l].closest = closest[l / N][l % N];
+    }
+
+    void run(const T* u, int64_t rows, int most = MAX_SWEEPS) {
+        Sums sums[WIDTH];
+        for (int k = 0; k < most && active(); k++) {
+            switch (exponent.power()) {
+                case ROOT: sweep<ROOT>(u, rows, sums); break;
+                case GENERAL: sweep<GENERAL>(u, rows, sums); break;
+                default: sweep<ANY>(u, rows, sums);
+            }
+            for (int l = 0; l < WIDTH; l++) {
+                Search& one = search[l];
+                if (!one.active) continue;
+                one.evaluate(sums[l]);
+                if (one.wants_neighbours(sums[l]))
+                    one.step_by_nearest(sums[l], neighbours(u + l, rows, WIDTH, Point<T>(one.y), one.scale));
+                one.advance();
+            }
+        }
+    }
+};
+
+// Copies the block into u, row by row, and measures every lane on the way.
+template <class E, class T>
+static void measure_lanes(const Job& job, const LaneBlock<T>& block, const E* x, T* u, Moments* m) {
+    typedef typename Of<T>::V V;
+    enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
+    V base[VECTORS], lowest[VECTORS], highest[VECTORS];
+    const int64_t few = block.rows < 8 ? block.rows : 8;
+    for (int j = 0; j < VECTORS; j++) {
+        V sum = {};
+        for (int64_t k = 0; k < few; k++) sum += block.take(x + block.rows / few * k * job.features, j);
+        base[j] = sum / (T)few;
+        base[j] = choose(base[j] - base[j] == (T)0, base[j]);
+        lowest[j] = highest[j] = block.take(x, j);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        double sum[WIDTH] = {}, squares[WIDTH] = {};
+        for (int64_t i = 0; i < block.rows;) {
+            int64_t end = block.rows - i < 256 ? block.rows : i + 256;
+            V s[VECTORS] = {}, q[VECTORS] = {};
+            for (; i < end; i++)
+                for (int j = 0; j < VECTORS; j++) {
+                    V v = pass ? load(u + i * WIDTH + j * N) : block.take(x + i * job.features, j), d = v - base[j];
+                    if (!pass && j == 0) __builtin_prefetch(x + (i + AHEAD) * job.features);
+                    if (!pass) store(u + i * WIDTH + j * N, v);
+                    s[j] += d, q[j] += d * d;
+                    lowest[j] = smaller(v, lowest[j]), highest[j] = larger(v, highest[j]);
+                }
+            for (int l = 0; l < WIDTH; l++) sum[l] += s[l / N][l % N], squares[l] += q[l / N][l % N];
+        }
+        bool good = true;
+        for (int l = 0; l < WIDTH; l++) {
+            int j = l / N, k = l % N;
+            m[l].lowest = lowest[j][k], m[l].highest = highest[j][k];
+            good = finish_moments(m[l], base[j][k], sum[l], squares[l], block.rows) && good;
+            if (m[l].finite) base[j][k] = (T)m[l].mean;
+        }
+        if (good) break;
+    }
+}
+
+template <class T>
+static void solve_lanes(const T* u, const LaneBlock<T>& block, const double* phi, const Moments* m, T* sample,
+                        double* center) {
+    enum { WIDTH = LaneBlock<T>::WIDTH };
+    LaneSearch<T> lanes;
+    bool solve[WIDTH];
+    bool any = false;
+    for (int l = 0; l < WIDTH; l++) {
+        solve[l] = l < block.width && m[l].finite && m[l].lowest < m[l].highest && phi[l] != 2;
+        any = any || solve[l];
+    }
+    if (!any) return;
+    double from[WIDTH];
+    for (int l = 0; l < WIDTH; l++) from[l] = m[l].mean;
+    if (block.rows >= 1024) {  // start from the center of some of the rows
+        int64_t stride = block.rows / 512 > 8 ? block.rows / 512 : 8, count = block.rows / stride;
+        double sum[WIDTH] = {};
+        for (int64_t i = 0; i < count; i++)
+            for (int l = 0; l < WIDTH; l++) sum[l] += sample[i * WIDTH + l] = u[i * stride * WIDTH + l];
+        lanes.start(phi, solve, m, count, block.width);
+        lanes.run(sample, count, 3);
+        for (int l = 0; l < WIDTH; l++)
+            if (solve[l]) from[l] += lanes.search[l].center - sum[l] / count;
+    }
+    lanes.start(phi, solve, m, block.rows, block.width);
+    for (int l = 0; l < WIDTH; l++)
+        if (solve[l]) lanes.search[l].center = lanes.search[l].y = most_of(m[l].lowest, least_of(m[l].highest, from[l]));
+    lanes.run(u, block.rows);
+    for (int l = 0; l < WIDTH; l++)
+        if (solve[l]) center[l] = lanes.search[l].center;
+}
+
+template <class E>
+static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch) {
+    typedef typename Computing<E>::T T;
+    typedef typename Of<T>::V V;
+    enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
+    const LaneBlock<T> block(job, unit);
+    const int64_t rows = block.rows, size = rows * WIDTH;
+    if (rows == 0) {
+        for (int64_t l = 0; l < block.width; l++) {
+            double* state = job.state + (block.group + l) * STATE_SIZE;
+            for (int i = 0; i < STATE_SIZE; i++) state[i] = 0;
+            if (job.spread == NO_SPREAD) state[SPREAD] = 1;
+        }
+        return DONE;
+    }
+    double phi[WIDTH];
+    for (int l = 0; l < WIDTH; l++) {
+        phi[l] = phi_of<T>(job, block.group + (l < block.width ? l : 0));
+        if (job.centered && (!solvable(phi[l]) || ((phi[l] == 1 || phi[l] == INFINITY) && phi[l] != phi[0])))
+            return REFUSED;
+    }
+    const bool edges = job.centered && (phi[0] == 1 || phi[0] == INFINITY);
+    for (int l = 0; l < block.width; l++)
+        if (edges && phi[l] != phi[0]) return REFUSED;
+    const int64_t copies = job.spread == ROBUST ? 2 : 1, samples = 1024 * WIDTH + rows;
+    T* u = (T*)scratch.get((size * copies + samples + 64) * sizeof(T));
+    if (!u) return REFUSED;
+    T *second = u + size, *sample = u + size * copies;
+
+    Moments m[WIDTH];
+    const E* x = (const E*)job.x + block.template offset<E>(job);
+    measure_lanes<E, T>(job, block, x, u, m);
+    V removed[VECTORS], shift[VECTORS], scale[VECTORS], offset[VECTORS];
+    double center[WIDTH], lower[WIDTH], upper[WIDTH];
+    for (int l = 0; l < block.width; l++) {
+        if (!m[l].finite) {
+            for (int64_t i = 0; i < rows; i++) {
+                T v = u[i * WIDTH + l];
+                if (!(v - v == 0)) break;
+                if (i == rows - 1) return REFUSED;  // finite, but too large for these sums
+            }
+        } else if (!moderate<T>(m[l])) {
+            return REFUSED;
+        }
+        center[l] = !job.centered ? 0 : m[l].lowest == m[l].highest ? m[l].lowest : m[l].mean;
+        lower[l] = upper[l] = center[l];
+        if (edges && m[l].finite) {
+            lower[l] = m[l].lowest, upper[l] = m[l].highest;
+            if (phi[0] == 1) {
+                for (int64_t i = 0; i < rows; i++) sample[i] = u[i * WIDTH + l];
+                middle_values(sample, rows, lower[l], upper[l]);
+            }
+            center[l] = 0.5 * lower[l] + 0.5 * upper[l];
+        }
+    }
+    if (job.centered && !edges) solve_lanes<T>(u, block, phi, m, sample, center);
+
+    for (int j = 0; j < VECTORS; j++) {
+        V alpha = block.parameters(job, job.alphas, j, job.alpha), c;
+        for (int k = 0; k < N; k++) c[k] = j * N + k < block.width ? (T)center[j * N + k] : (T)0;
+        removed[j] = alpha * c, shift[j] = block.parameters(job, job.shifts, j, 0);
+        for (int k = 0; k < block.used(j); k++) {
+            int l = j * N + k;
+            double* state = job.state + (block.group + l) * STATE_SIZE;
+            if (!m[l].finite) {
+                set_broken(state);
+                removed[j][k] = (T)NAN;
+                continue;
+            }
+            state[CENTER] = rounded<T>(center[l]);
+            state[LOWER] = edges ? lower[l] : state[CENTER], state[UPPER] = edges ? upper[l] : state[CENTER];
+            state[MEAN] = rounded<T>(m[l].mean), state[VAR] = rounded<T>(m[l].var);
+            state[MEAN_Z] = m[l].mean - (double)alpha[k] * state[CENTER] + shift[j][k];
+            set_distances<T>(state, state[CENTER], m[l].lowest, m[l].highest, UNIT, LEAST);
+            if (job.spread == NO_SPREAD) set_spread<T>(state, job, 1);
+            if (job.spread == RMS) set_spread<T>(state, job, sqrt(m[l].var + state[MEAN_Z] * state[MEAN_Z]));
+        }
+    }
+    if (job.spread > RMS) {
+        V least[VECTORS], most[VECTORS] = {};
+        double sum[WIDTH] = {};
+        for (int j = 0; j < VECTORS; j++) least[j] = all((T)INFINITY);
+        for (int64_t i = 0; i < rows;) {
+            int64_t end = rows - i < 256 ? rows : i + 256;
+            V part[VECTORS] = {};
+            for (; i < end; i++)
+                for (int j = 0; j < VECTORS; j++) {
+                    V a = absolute((load(u + i * WIDTH + j * N) - removed[j]) + shift[j]);
+                    part[j] += a, most[j] = larger(a, most[j]);
+                    if (job.spread == ROBUST) store(second + i * WIDTH + j * N, a), least[j] = smaller(a, least[j]);
+                }
+            for (int l = 0; l < WIDTH; l++) sum[l] += part[l / N][l % N];
+        }
+        Moments sizes[WIDTH];
+        double psi[WIDTH], middle[WIDTH];
+        for (int l = 0; l < WIDTH; l++) {
+            sizes[l] = Moments{sum[l] / rows, 0, least[l / N][l % N], most[l / N][l % N], m[l].finite};
+            psi[l] = job.psi;
+            middle[l] = sizes[l].lowest == sizes[l].highest ? sizes[l].lowest : sizes[l].mean;
+        }
+        if (job.spread == ROBUST) solve_lanes<T>(second, block, psi, sizes, sample, middle);
+        for (int l = 0; l < block.width; l++) {
+            double* state = job.state + (block.group + l) * STATE_SIZE;
+            if (!m[l].finite) continue;
+            if (job.spread == MEAN_ABS) set_spread<T>(state, job, sizes[l].mean);
+            if (job.spread == MAX_ABS) set_spread<T>(state, job, sizes[l].highest);
+            if (job.spread != ROBUST) continue;
+            state[MIDDLE] = rounded<T>(middle[l]);
+            set_distances<T>(state, state[MIDDLE], sizes[l].lowest, sizes[l].highest, UNIT_2, LEAST_2);
+            double value = rounded<T>(job.psi_factor * state[MIDDLE]);
+            double floor = rounded<T>(job.spread_floor * sizes[l].mean);
+            state[FLOORED] = floor > value;
+            set_spread<T>(state, job, most_of(value, floor));
+        }
+    }
+
+    E* y = (E*)job.y + block.template offset<E>(job);
+    for (int j = 0; j < VECTORS; j++) {
+        V rho = all((T)0);
+        for (int k = 0; k < block.used(j); k++) rho[k] = (T)job.state[(block.group + j * N + k) * STATE_SIZE + RHO];
+        scale[j] = rho * block.parameters(job, job.gammas, j, 1), offset[j] = block.parameters(job, job.betas, j, 0);
+    }
+    for (int64_t i = 0; i < rows; i++)
+        for (int j = 0; j < VECTORS; j++) {
+            V z = (load(u + i * WIDTH + j * N) - removed[j]) + shift[j];
+            block.put(y + i * job.features, j, z * scale[j] + offset[j]);
+        }
+    return DONE;
+}
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

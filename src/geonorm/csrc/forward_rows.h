@@ -1,0 +1,240 @@
+// Forward of one group in the layout ROWS. The group is packed into scratch memory once; every sweep runs from there.
+#pragma once
+#include "rows.h"
+#include "scratch.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+// Sums of x − base and of its square, and the extremes.
+template <class T>
+struct MomentSums {
+    typedef typename Of<T>::V V;
+    double sum = 0, squares = 0;
+    V lowest, highest, some, base;
+
+    MomentSums(T base_, T some_) : lowest(all(some_)), highest(all(some_)), some(all(some_)), base(all(base_)) {}
+
+    void add(const T* x, int64_t n) {
+        for (int64_t i = 0; i < n; i += BLOCK) {
+            V s = {}, q = {};
+            each_piece<T>(i, n - i < BLOCK ? n : i + BLOCK, [&](auto piece) __attribute__((always_inline)) {
+                V v = piece.or_else(piece.take(x), some), d = piece.only(v - base);
+                s += d, q += d * d;
+                lowest = smaller(v, lowest), highest = larger(v, highest);
+            });
+            sum += total<T>(s), squares += total<T>(q);
+        }
+    }
+
+    // True unless the base was too far from the mean.
+    bool finish(Moments& m, int64_t count) {
+        m.lowest = lowest[0], m.highest = highest[0];
+        for (int l = 1; l < Of<T>::N; l++)
+            m.lowest = least_of(m.lowest, lowest[l]), m.highest = most_of(m.highest, highest[l]);
+        return finish_moments(m, base[0], sum, squares, count);
+    }
+};
+
+template <class T>
+static bool all_finite(const T* x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(x[i] - x[i] == 0)) return false;
+    return true;
+}
+
+// Copies a group into u (unless it lies there already) and measures it on the way, while it is in the nearest cache.
+template <class E, class T>
+static Moments measure_rows(const Job& job, const E* x, T* u, bool copy) {
+    const int64_t count = job.runs * job.length;
+    T base = 0;
+    int few = count < 16 ? (int)count : 16;
+    for (int k = 0; k < few; k++) {
+        int64_t i = count / few * k;
+        base += (T)widen(x[i / job.length * job.run_stride + i % job.length]);
+    }
+    base /= (T)few;
+    if (!(base - base == 0)) base = 0;
+    MomentSums<T> sums(base, (T)widen(x[0]));
+    if (!copy) {
+        sums.add(u, count);
+    } else {
+        int64_t done = 0, seen = 0;
+        for (int64_t run = 0; run < job.runs; run++) {
+            const E* from = x + run * job.run_stride;
+            for (int64_t i = 0; i < job.length; i += BLOCK) {
+                int64_t end = job.length - i < BLOCK ? job.length : i + BLOCK;
+                each_piece<T>(i, end, [&](auto piece) __attribute__((always_inline)) {
+                    piece.put(u + done, piece.take(from));
+                });
+                int64_t packed = done + end;
+                if (packed - seen >= BLOCK) sums.add(u + seen, packed - seen), seen = packed;
+            }
+            done += job.length;
+        }
+        sums.add(u + seen, done - seen);
+    }
+    Moments m;
+    if (!sums.finish(m, count)) {
+        MomentSums<T> again((T)m.mean, u[0]);
+        again.add(u, count);
+        again.finish(m, count);
+    }
+    return m;
+}
+
+// The center of packed values and, for φ = 1 and ∞, the two values it lies between.
+template <class T>
+static void find_center(const T* u, int64_t n, double phi, const Moments& m, T* second, double* state, State center,
+                        State lower, State upper) {
+    if (phi == 2 || m.lowest == m.highest) {
+        double value = m.lowest == m.highest ? m.lowest : m.mean;
+        state[center] = state[lower] = state[upper] = rounded<T>(value);
+        return;
+    }
+    if (phi == 1 || phi == INFINITY) {
+        state[lower] = m.lowest, state[upper] = m.highest;
+        if (phi == 1) {
+            memcpy(second, u, n * sizeof(T));
+            middle_values(second, n, state[lower], state[upper]);
+        }
+        state[center] = rounded<T>(0.5 * state[lower] + 0.5 * state[upper]);
+        return;
+    }
+    Exponent exponent = exponent_of(phi);
+    Search search;
+    search.start(phi, Of<T>::eps, (double)n, m.lowest, m.highest, start_from_sample(u, n, exponent, m.mean, second));
+    run_search(search, u, n, exponent);
+    state[center] = state[lower] = state[upper] = rounded<T>(search.center);
+}
+
+// Calls f(piece, z, run) for the deviations z of packed values. MODE is that of job.parameters.
+template <int64_t MODE, class T, class F>
+GN_INLINE void each_deviation(const Job& job, const RowParameters<T>& of, const T* u, double center, F f) {
+    typedef typename Of<T>::V V;
+    const V c = all((T)center);
+    V removed = all((T)(of.alpha_of(0) * (T)center)), shift = all(of.shift_of(0));
+    for (int64_t run = 0; run < job.runs; run++) {
+        const T* values = u + run * job.length;
+        if (MODE == PER_RUN) removed = all((T)(of.alpha_of(run) * (T)center)), shift = all(of.shift_of(run));
+        each_piece<T>(0, job.length, [&](auto piece) __attribute__((always_inline)) {
+            V z = piece.take(values);
+            if (MODE == PER_VALUE) {
+                z = z - of.along(of.alphas, piece, of.alpha) * c;
+                f(piece, of.shifts ? z + piece.take(of.shifts) : z, run);
+            } else {
+                f(piece, (z - removed) + shift, run);
+            }
+        });
+    }
+}
+template <class T, class F>
+GN_INLINE void each_deviation(const Job& job, const RowParameters<T>& of, const T* u, double center, F f) {
+    switch (job.parameters) {
+        case PER_GROUP: return each_deviation<PER_GROUP, T>(job, of, u, center, f);
+        case PER_RUN: return each_deviation<PER_RUN, T>(job, of, u, center, f);
+        default: return each_deviation<PER_VALUE, T>(job, of, u, center, f);
+    }
+}
+
+// The spread of the deviations.
+template <class T>
+static void find_spread(const Job& job, const RowParameters<T>& of, const T* u, const Moments& m, T* second,
+                        double* state) {
+    typedef typename Of<T>::V V;
+    const int64_t n = job.runs * job.length;
+    const double c = state[CENTER];
+    if (job.parameters == PER_GROUP) state[MEAN_Z] = m.mean - (double)of.alpha_of(0) * c + of.shift_of(0);
+    if (job.spread == NO_SPREAD) return set_spread<T>(state, job, 1);
+    if (job.spread == RMS && job.parameters == PER_GROUP)
+        return set_spread<T>(state, job, sqrt(m.var + state[MEAN_Z] * state[MEAN_Z]));
+    double sum = 0, largest = 0, smallest = INFINITY;
+    V part = {}, most = {}, fewest = all((T)INFINITY);
+    int64_t since = 0;
+    const int64_t spread = job.spread;
+    auto flush = [&] { sum += total<T>(part), part = V{}, since = 0; };
+    each_deviation<T>(job, of, u, c, [&](auto piece, V z, int64_t run) __attribute__((always_inline)) {
+        V a = piece.only(absolute(z));
+        part += spread == RMS ? a * a : a;
+        if (spread >= MAX_ABS) {
+            most = larger(a, most);
+            if (spread == ROBUST) {
+                fewest = smaller(piece.or_else(absolute(z), fewest), fewest);
+                piece.put(second + run * job.length, absolute(z));
+            }
+        }
+        if (++since == BLOCK / Of<T>::N) flush();
+    });
+    flush();
+    for (int l = 0; l < Of<T>::N; l++) largest = most_of(largest, most[l]), smallest = least_of(smallest, fewest[l]);
+    if (spread == RMS) return set_spread<T>(state, job, sqrt(sum / n));
+    if (spread == MEAN_ABS) return set_spread<T>(state, job, sum / n);
+    if (spread == MAX_ABS) return set_spread<T>(state, job, largest);
+    Moments sizes = {sum / n, 0, smallest, largest, true};
+    find_center<T>(second, n, job.psi, sizes, second + n, state, MIDDLE, LOWER_2, UPPER_2);
+    set_distances<T>(state, state[MIDDLE], smallest, largest, UNIT_2, LEAST_2);
+    double value = rounded<T>(job.psi_factor * state[MIDDLE]), least = rounded<T>(job.spread_floor * (sum / n));
+    state[FLOORED] = least > value;
+    set_spread<T>(state, job, most_of(value, least));
+}
+
+template <class E, class T, int64_t MODE>
+static void write_rows(const Job& job, const RowParameters<T>& of, const T* u, const double* state, E* y) {
+    typedef typename Of<T>::V V;
+    const T rho = (T)state[RHO];
+    V scale = all((T)(rho * of.gamma_of(0))), offset = all(of.beta_of(0));
+    int64_t current = 0;
+    each_deviation<MODE, T>(job, of, u, state[CENTER], [&](auto piece, V z, int64_t run) __attribute__((always_inline)) {
+        if (MODE == PER_VALUE) {
+            scale = all(rho) * of.along(of.gammas, piece, (T)1), offset = of.along(of.betas, piece, (T)0);
+        } else if (MODE == PER_RUN && run != current) {
+            current = run, scale = all((T)(rho * of.gamma_of(run))), offset = all(of.beta_of(run));
+        }
+        piece.put(y + run * job.run_stride, z * scale + offset);
+    });
+}
+
+template <class E>
+static Status forward_row(const Job& job, int64_t group, Scratch& scratch) {
+    typedef typename Computing<E>::T T;
+    const int64_t n = job.runs * job.length;
+    double* state = job.state + group * STATE_SIZE;
+    const double phi = phi_of<T>(job, group);
+    if (job.centered && !solvable(phi)) return REFUSED;
+    const E* x = (const E*)job.x + row_offset<E>(job, group, 0);
+    const bool copy = sizeof(E) != sizeof(T) || !is_packed(job);
+    const int64_t padded = (n + 63) & ~(int64_t)63;
+    const bool whole = job.spread == ROBUST || (job.centered && phi == 1);
+    const int64_t extra = (whole ? padded : 0) + (job.spread == ROBUST ? padded : 0) + 8192 + 64;
+    T* second = (T*)scratch.get(((copy ? padded : 0) + extra) * sizeof(T));
+    if (!second) return REFUSED;
+    T* u = copy ? second : (T*)x;
+    if (copy) second += padded;
+
+    Moments m = measure_rows<E, T>(job, x, u, copy);
+    E* y = (E*)job.y + row_offset<E>(job, group, 0);
+    if (!m.finite) {
+        if (all_finite(u, n)) return REFUSED;
+        set_broken(state);
+    } else {
+        if (!moderate<T>(m)) return REFUSED;
+        state[MEAN] = rounded<T>(m.mean), state[VAR] = rounded<T>(m.var);
+        if (job.centered)
+            find_center<T>(u, n, phi, m, second, state, CENTER, LOWER, UPPER);
+        else
+            state[CENTER] = state[LOWER] = state[UPPER] = 0;
+        set_distances<T>(state, state[CENTER], m.lowest, m.highest, UNIT, LEAST);
+        find_spread<T>(job, RowParameters<T>(job, group), u, m, second, state);
+    }
+
+    const RowParameters<T> of(job, group);
+    switch (job.parameters) {
+        case PER_GROUP: write_rows<E, T, PER_GROUP>(job, of, u, state, y); break;
+        case PER_RUN: write_rows<E, T, PER_RUN>(job, of, u, state, y); break;
+        default: write_rows<E, T, PER_VALUE>(job, of, u, state, y);
+    }
+    return DONE;
+}
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

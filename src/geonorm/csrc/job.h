@@ -1,0 +1,66 @@
+// What Python hands to the library: sizes, numbers and addresses, all of 64 bits so that both sides agree on the layout.
+// The fields are written by geonorm/ops/native.py in this order.
+#pragma once
+#include <cstdint>
+
+namespace geonorm {
+
+enum Dtype : int64_t { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
+
+// ROWS: a group is `runs` contiguous runs of `length` values (a channel of NCHW, a row of LayerNorm).
+// LANES: neighbouring values belong to different groups (2-D batches, channels_last, graphs).
+enum Layout : int64_t { ROWS, LANES };
+
+// Where γ, β, α and the shift of a value are found: one per group, one per run of a group, one per value of a group.
+enum Parameters : int64_t { PER_GROUP, PER_RUN, PER_VALUE };
+
+enum Spread : int64_t { NO_SPREAD, RMS, MEAN_ABS, MAX_ABS, ROBUST };
+
+enum Needs : int64_t { NEED_PHI = 1, NEED_ALPHA = 2, NEED_SHIFT = 4, NEED_GAMMA = 8, NEED_BETA = 16 };
+
+// Results of a call. REFUSED: right values, but outside of what these kernels are written for; nothing was changed that
+// anyone reads. The caller takes its other path.
+enum Status : int64_t { DONE, REFUSED, WRONG };
+
+struct Job {
+    int64_t dtype, layout;
+    int64_t groups, runs, length, run_stride, group_stride;  // ROWS, in elements
+    int64_t segments, features, rows;                        // LANES; `rows` per segment unless there are offsets
+    int64_t parameters, period, phi_count;                   // parameters of group i are those of group i % period
+    int64_t centered, spread, needs, threads;
+    double phi, alpha, eps, psi, psi_factor, spread_floor, grad_floor, momentum;
+    const int64_t* offsets;  // LANES: first row of every segment, and the number of rows
+    const void *x, *g;
+    void *y, *dx;
+    const void *phis, *alphas, *shifts, *gammas, *betas;  // of the computing dtype, or null
+    double* state;                                        // STATE_SIZE numbers per group, from forward to backward
+    void *center, *spread_out, *mean, *var;               // of the computing dtype, one per group, or null
+    void *running_mean, *running_var, *running_center, *running_scale;  // of the computing dtype, or null
+    void *d_phi, *d_alpha, *d_shift, *d_gamma, *d_beta;                 // of the computing dtype, or null
+};
+
+// Numbers kept of each group for backward.
+enum State {
+    CENTER,
+    SPREAD,
+    RHO,
+    MEAN_Z,   // mean of z, where α and the shift are the same for the whole group
+    UNIT,     // largest |x − c|; 0 for a group of equal values
+    LEAST,    // |x − c| / unit below this counts as this (φ < 2)
+    LOWER,    // the two values whose midpoint is the center, φ = 1 and φ = ∞
+    UPPER,
+    MIDDLE,   // robust spread: center of |z|, and the same numbers of it
+    UNIT_2,
+    LEAST_2,
+    LOWER_2,
+    UPPER_2,
+    FLOORED,  // robust spread: 1 where the mean deviation took over
+    MEAN,
+    VAR,
+    STATE_SIZE
+};
+
+// Sums of each group (or run) that the gradients of parameters are made of.
+enum Sum { D_GAMMA, D_BETA, D_SHIFT, D_ALPHA, SUMS };
+
+}  // namespace geonorm

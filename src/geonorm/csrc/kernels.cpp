@@ -1,0 +1,100 @@
+// The kernels for one instruction set: compiled once for each, with GEONORM_ISA naming it.
+// Nothing here may instantiate a template of the standard library: the linker would keep one copy of it for all sets.
+#include "kernels.h"
+
+#include "backward_lanes.h"
+#include "backward_rows.h"
+#include "forward_lanes.h"
+#include "forward_rows.h"
+#include "tiles.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+template <class E>
+static Status forward_units(const Job& job, int64_t first, int64_t last) {
+    static thread_local Scratch scratch;
+    Status worst = DONE;
+    const int64_t tile = tile_size(job);
+    if (tile > 1) {
+        static thread_local Scratch memory;
+        const int64_t bytes = tile * job.runs * job.length * (int64_t)sizeof(E);
+        char *x = (char*)memory.get(2 * bytes), *y = x + bytes;
+        if (!x) return REFUSED;
+        Job packed = packed_job(job);
+        for (int64_t i = first; i < last && worst == DONE; i += tile) {
+            const int64_t end = last - i < tile ? last : i + tile;
+            packed.x = from_group_0(x, job, i, sizeof(E)), packed.y = from_group_0(y, job, i, sizeof(E));
+            move_tile<true>(job, (char*)job.x, x, i, end, sizeof(E));
+            for (int64_t k = i; k < end && worst == DONE; k++) worst = forward_row<E>(packed, k, scratch);
+            move_tile<false>(job, (char*)job.y, y, i, end, sizeof(E));
+        }
+        return worst;
+    }
+    for (int64_t i = first; i < last && worst == DONE; i++)
+        worst = job.layout == ROWS ? forward_row<E>(job, i, scratch) : forward_lane_block<E>(job, i, scratch);
+    if (scratch.size > KEEP_BYTES) scratch.release();
+    return worst;
+}
+
+template <class E>
+static void backward_units(const Job& job, int64_t first, int64_t last, double* sums, double* d_phi,
+                           void* const* values) {
+    typedef typename Computing<E>::T T;
+    if (job.layout == LANES) {
+        for (int64_t i = first; i < last; i++) backward_lane_block<E>(job, i, sums, d_phi);
+        return;
+    }
+    ValueSums<T> arrays;
+    if (values)
+        for (int i = 0; i < SUMS; i++) arrays.of[i] = (T*)values[i];
+    int64_t per_group = (job.parameters == PER_RUN ? job.runs : 1) * (int64_t)SUMS;
+    const int64_t tile = tile_size(job);
+    if (tile > 1) {
+        static thread_local Scratch memory;
+        const int64_t bytes = tile * job.runs * job.length * (int64_t)sizeof(E);
+        char* x = (char*)memory.get(3 * bytes);
+        if (x) {
+            char *g = x + bytes, *dx = g + bytes;
+            Job packed = packed_job(job);
+            for (int64_t i = first; i < last; i += tile) {
+                const int64_t end = last - i < tile ? last : i + tile;
+                packed.x = from_group_0(x, job, i, sizeof(E)), packed.g = from_group_0(g, job, i, sizeof(E));
+                packed.dx = from_group_0(dx, job, i, sizeof(E));
+                move_tile<true>(job, (char*)job.x, x, i, end, sizeof(E));
+                move_tile<true>(job, (char*)job.g, g, i, end, sizeof(E));
+                for (int64_t k = i; k < end; k++) backward_row<E>(packed, k, sums + k * per_group, d_phi[k], arrays);
+                move_tile<false>(job, (char*)job.dx, dx, i, end, sizeof(E));
+            }
+            return;
+        }
+    }
+    for (int64_t i = first; i < last; i++) backward_row<E>(job, i, sums + i * per_group, d_phi[i], arrays);
+}
+
+static Status forward(const Job& job, int64_t first, int64_t last) {
+    switch (job.dtype) {
+        case FLOAT32: return forward_units<float>(job, first, last);
+        case FLOAT64: return forward_units<double>(job, first, last);
+        case BFLOAT16: return forward_units<bf16>(job, first, last);
+        case FLOAT16: return forward_units<f16>(job, first, last);
+        default: return WRONG;
+    }
+}
+
+static void backward(const Job& job, int64_t first, int64_t last, double* sums, double* d_phi, void* const* values) {
+    switch (job.dtype) {
+        case FLOAT32: return backward_units<float>(job, first, last, sums, d_phi, values);
+        case FLOAT64: return backward_units<double>(job, first, last, sums, d_phi, values);
+        case BFLOAT16: return backward_units<bf16>(job, first, last, sums, d_phi, values);
+        default: return backward_units<f16>(job, first, last, sums, d_phi, values);
+    }
+}
+
+#define GN_NAME_OF(x) #x
+#define GN_NAME(x) GN_NAME_OF(x)
+extern const Kernels kernels;
+const Kernels kernels = {GN_NAME(GEONORM_ISA), VECTORS * Of<float>::N, forward, backward};
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

@@ -1,0 +1,57 @@
+// What forward and backward know of the layout LANES: neighbouring groups side by side, one in each lane.
+#pragma once
+#include "measure.h"
+#include "pieces.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+// Rows ahead that are asked of the memory: the lines of a block lie too far apart for the hardware to guess.
+enum { AHEAD = 24 };
+
+enum { VECTORS = 2 };  // vectors side by side in a block: a whole cache line of AVX2
+
+template <class T>
+struct LaneBlock {
+    typedef typename Of<T>::V V;
+    enum { N = Of<T>::N, WIDTH = VECTORS * N };
+    int64_t first_row, rows, feature, width, group;  // `width` lanes of the block are used; `group` is that of lane 0
+
+    LaneBlock(const Job& job, int64_t unit) {
+        int64_t blocks = (job.features + WIDTH - 1) / WIDTH, segment = unit / blocks;
+        feature = unit % blocks * WIDTH;
+        width = job.features - feature < WIDTH ? job.features - feature : (int64_t)WIDTH;
+        first_row = job.offsets ? job.offsets[segment] : segment * job.rows;
+        rows = job.offsets ? job.offsets[segment + 1] - first_row : job.rows;
+        group = segment * job.features + feature;
+    }
+    template <class E>
+    int64_t offset(const Job& job) const {
+        return first_row * job.features + feature;
+    }
+    // Lanes of vector j that are used.
+    int64_t used(int j) const { return width - j * N < N ? (width - j * N > 0 ? width - j * N : 0) : (int64_t)N; }
+
+    template <class E>
+    GN_MEMBER V take(const E* row, int j) const {
+        if (width == WIDTH) return read(row + j * N);
+        return read_part<E, T>(row + j * N, used(j), (T)0);
+    }
+    template <class E>
+    GN_MEMBER void put(E* row, int j, V v) const {
+        if (width == WIDTH)
+            write(row + j * N, v);
+        else
+            write_part<E, T>(row + j * N, used(j), v);
+    }
+    // A parameter of each group, `otherwise` where there is none.
+    V parameters(const Job& job, const void* values, int j, double otherwise) const {
+        V v = all((T)otherwise);
+        if (values)
+            for (int l = 0; l < used(j); l++) v[l] = ((const T*)values)[(group + j * N + l) % job.period];
+        return v;
+    }
+};
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

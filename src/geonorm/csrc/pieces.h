@@ -1,0 +1,53 @@
+// Runs of any length, a vector at a time: whole vectors, then the last one again for the rest, or a part of one.
+#pragma once
+#include "vec.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+enum PieceKind { WHOLE, AGAIN, PART };
+
+// Where a vector lies in a run, and which of its lanes have not been seen before.
+template <class T, PieceKind KIND>
+struct Piece {
+    typedef typename Of<T>::V V;
+    typedef typename Of<T>::I I;
+    int64_t at, count;
+
+    GN_MEMBER I fresh() const {
+        if (KIND == WHOLE) return ~I{};
+        I mask = {};
+        for (int i = 0; i < Of<T>::N; i++) mask[i] = (KIND == PART ? i < count : i >= Of<T>::N - count) ? -1 : 0;
+        return mask;
+    }
+    template <class E>
+    GN_MEMBER V take(const E* p) const {
+        if (KIND == PART) return read_part<E, T>(p + at, count, (T)0);
+        return read(p + at);
+    }
+    template <class E>
+    GN_MEMBER void put(E* p, V v) const {
+        if (KIND == PART)
+            write_part<E, T>(p + at, count, v);
+        else
+            write(p + at, v);
+    }
+    GN_MEMBER V only(V v) const { return KIND == WHOLE ? v : choose(fresh(), v); }
+    GN_MEMBER V or_else(V v, V other) const { return KIND == PART ? choose(fresh(), v) + choose(~fresh(), other) : v; }
+};
+
+// Calls f with every piece of [first, last) of a run that starts at 0.
+template <class T, class F>
+GN_INLINE void each_piece(int64_t first, int64_t last, F f) {
+    enum { N = Of<T>::N };
+    int64_t i = first;
+    for (; i + N <= last; i += N) f(Piece<T, WHOLE>{i, N});
+    if (i == last) return;
+    if (last >= N)
+        f(Piece<T, AGAIN>{last - N, last - i});
+    else
+        f(Piece<T, PART>{i, last - i});
+}
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

@@ -1,0 +1,46 @@
+// What forward and backward know of the layout ROWS: the values and the parameters of one group.
+#pragma once
+#include "measure.h"
+#include "pieces.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+// The parameters of one group: constants of a run, or arrays along the run.
+template <class T>
+struct RowParameters {
+    const T *alphas, *shifts, *gammas, *betas;
+    T alpha;
+    int64_t step;  // between the parameters of two runs
+
+    RowParameters(const Job& job, int64_t group) {
+        int64_t size = job.parameters == PER_GROUP ? 1 : job.parameters == PER_RUN ? job.runs : job.runs * job.length;
+        int64_t first = group % job.period * size;
+        step = job.parameters == PER_RUN;
+        alphas = job.alphas ? (const T*)job.alphas + first : nullptr;
+        shifts = job.shifts ? (const T*)job.shifts + first : nullptr;
+        gammas = job.gammas ? (const T*)job.gammas + first : nullptr;
+        betas = job.betas ? (const T*)job.betas + first : nullptr;
+        alpha = (T)job.alpha;
+    }
+    T alpha_of(int64_t run) const { return alphas ? alphas[run * step] : alpha; }
+    T shift_of(int64_t run) const { return shifts ? shifts[run * step] : (T)0; }
+    T gamma_of(int64_t run) const { return gammas ? gammas[run * step] : (T)1; }
+    T beta_of(int64_t run) const { return betas ? betas[run * step] : (T)0; }
+
+    template <PieceKind K>
+    GN_MEMBER typename Of<T>::V along(const T* values, Piece<T, K> piece, T otherwise) const {
+        return values ? piece.take(values) : all(otherwise);
+    }
+};
+
+template <class E>
+GN_INLINE int64_t row_offset(const Job& job, int64_t group, int64_t run) {
+    return group * job.group_stride + run * job.run_stride;
+}
+
+// The run of values that run `run` of a group starts with, if all its runs follow each other in memory.
+GN_INLINE bool is_packed(const Job& job) { return job.runs == 1 || job.run_stride == job.length; }
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

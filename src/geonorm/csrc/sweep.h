@@ -1,0 +1,118 @@
+// One pass over a group: the four sums that the search needs. Sums run in float over short blocks and go on in double.
+#pragma once
+#include "powers.h"
+#include "search.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+// y split into a value of T and a remainder: x − y keeps its digits under any offset. `snapped` is what T can hold.
+template <class T>
+struct Point {
+    T head, rest;
+    explicit Point(double y) : head((T)y), rest((T)(y - (double)(T)y)) {}
+    double snapped() const { return (double)head + (double)rest; }
+};
+
+enum { BLOCK = 2048 };  // elements summed in T before the sum goes to double
+
+// n contiguous values.
+template <Power POWER, class T>
+static Sums sweep(const T* x, int64_t n, Point<T> y, double scale, Exponent exponent) {
+    typedef typename Of<T>::V V;
+    typedef typename Of<T>::I I;
+    enum { N = Of<T>::N };
+    const T inverse = (T)(1 / scale);
+    const V head = all(y.head), rest = all(y.rest * inverse), inv = all(inverse), tiny = all((T)TINY);
+    const V s = all((T)(exponent.phi - 2));
+    const Path path = exponent.path;
+    Sums sums = {0, 0, 0, 0, 0};
+    V closest = all((T)1e30);
+    for (int64_t i = 0; i < n;) {
+        int64_t end = n - i < BLOCK ? n : i + BLOCK;
+        V P = {}, M = {}, WP = {}, WM = {};
+        auto add = [&](V value, I valid) __attribute__((always_inline)) {
+            V r = (value - head) * inv - rest;
+            V a = absolute(r);
+            closest = smaller(a, closest);
+            V w = slope<POWER, T>(larger(a, tiny), s, path);
+            V p = r * w;
+            I up = (r > (T)0) & valid, down = (r < (T)0) & valid;
+            P += choose(up, p), M += choose(down, p), WP += choose(up, w), WM += choose(down, w);
+        };
+        for (; i + N <= end; i += N) add(load(x + i), ~I{});
+        if (i < end) {
+            add(read_part(x + i, end - i, x[i]), first_lanes<T>(end - i));
+            i = end;
+        }
+        sums.above += total<T>(P), sums.below -= total<T>(M);
+        sums.above_slope += total<T>(WP), sums.below_slope += total<T>(WM);
+    }
+    sums.closest = 1e30;
+    for (int l = 0; l < N; l++) sums.closest = least_of(sums.closest, closest[l]);
+    return sums;
+}
+
+template <class T>
+static Sums sweep_any(const T* x, int64_t n, Point<T> y, double scale, Exponent exponent) {
+    switch (exponent.power()) {
+        case ROOT: return sweep<ROOT>(x, n, y, scale, exponent);
+        case GENERAL: return sweep<GENERAL>(x, n, y, scale, exponent);
+        default: return sweep<ANY>(x, n, y, scale, exponent);
+    }
+}
+
+// The values nearest to y, at x[0], x[stride], ...; a second look that few groups need.
+template <class T>
+static Neighbours neighbours(const T* x, int64_t n, int64_t stride, Point<T> y, double scale) {
+    const T inverse = (T)(1 / scale), rest = y.rest * inverse;
+    Neighbours found = {0, 1e30, 0, 0};
+    T nearest = (T)1e30;
+    int64_t tied = 0, above = 0, below = 0;
+    for (int64_t i = 0; i < n; i++) {
+        T r = (x[i * stride] - y.head) * inverse - rest, a = r < 0 ? -r : r;
+        tied += a == 0;
+        nearest = a < nearest && a > 0 ? a : nearest;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        T r = (x[i * stride] - y.head) * inverse - rest;
+        above += r == nearest, below += r == -nearest;
+    }
+    found.tied = (double)tied, found.nearest = nearest, found.above = (double)above, found.below = (double)below;
+    return found;
+}
+
+// Runs a search over n contiguous values until it ends by itself, or after `most` sweeps.
+template <class T>
+static void run_search(Search& search, const T* x, int64_t n, Exponent exponent, int most = MAX_SWEEPS) {
+    while (search.active && search.sweeps < most) {
+        Point<T> y(search.y);
+        search.y = y.snapped();
+        Sums sums = sweep_any(x, n, y, search.scale, exponent);
+        search.evaluate(sums);
+        if (search.wants_neighbours(sums)) search.step_by_nearest(sums, neighbours(x, n, 1, y, search.scale));
+        search.advance();
+    }
+}
+
+// A start for the search: the mean of all values, plus how far the center of every `stride`-th one lies from their mean.
+// That difference is much less noisy than the center of so few values.
+template <class T>
+static double start_from_sample(const T* x, int64_t n, Exponent exponent, double mean, T* sample) {
+    if (n < 1024) return mean;
+    int64_t stride = n < 8192 ? 8 : n < 65536 ? 16 : n / 4096, count = n / stride;
+    T lowest = x[0], highest = x[0];
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        T v = x[i * stride];
+        sample[i] = v, sum += v;
+        lowest = v < lowest ? v : lowest, highest = v > highest ? v : highest;
+    }
+    Search search;
+    search.start(exponent.phi, Of<T>::eps, (double)count, lowest, highest, sum / count);
+    run_search(search, sample, count, exponent, 3);
+    return mean + (search.center - sum / count);
+}
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

@@ -1,0 +1,43 @@
+// Channels of small images lie scattered: one short run per sample, at a distance that often is a power of two, where
+// caches cannot hold them. A few neighbouring channels together make longer runs: they are packed, worked on in the
+// cache, and written back.
+#pragma once
+#include "kernels.h"
+#include "scratch.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+GN_INLINE void copy_run(char* to, const char* from, int64_t bytes) {
+    if (bytes == 64)
+        memcpy(to, from, 64);
+    else
+        memcpy(to, from, bytes);
+}
+
+// Groups [first, last) between their places in a tensor and packed memory.
+template <bool PACK>
+static void move_tile(const Job& job, char* tensor, char* packed, int64_t first, int64_t last, int64_t size) {
+    const int64_t run = job.length * size, group = run * job.runs;
+    for (int64_t i = 0; i < job.runs; i++) {
+        char* place = tensor + (i * job.run_stride + first * job.group_stride) * size;
+        for (int64_t k = 0; k < last - first; k++) {
+            char *here = packed + k * group + i * run, *there = place + k * run;
+            PACK ? copy_run(here, there, run) : copy_run(there, here, run);
+        }
+    }
+}
+
+// The same job on packed memory that holds the groups from `first` on. Addresses count from group 0, as in a tensor.
+GN_INLINE Job packed_job(const Job& job) {
+    Job packed = job;  // parameters are per group there, so that all runs of a group are one
+    packed.length = packed.run_stride = packed.group_stride = job.runs * job.length;
+    packed.runs = 1;
+    return packed;
+}
+GN_INLINE void* from_group_0(char* packed, const Job& job, int64_t first, int64_t size) {
+    return (void*)((uintptr_t)packed - (uintptr_t)(first * job.runs * job.length * size));
+}
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

@@ -1,0 +1,251 @@
+// Vectors of the instruction set that this file is compiled for. Plain arithmetic is the compiler's vector extension;
+// intrinsics stand only where it has no word for the operation.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define GN_INLINE static inline __attribute__((always_inline))
+#define GN_MEMBER inline __attribute__((always_inline))
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+#if defined(__AVX512F__)
+enum { BYTES = 64 };
+#elif defined(__AVX2__)
+enum { BYTES = 32 };
+#else
+enum { BYTES = 16 };
+#endif
+
+typedef float F32 __attribute__((vector_size(BYTES)));
+typedef double F64 __attribute__((vector_size(BYTES)));
+typedef int32_t I32 __attribute__((vector_size(BYTES)));
+typedef int64_t I64 __attribute__((vector_size(BYTES)));
+typedef float F32U __attribute__((vector_size(BYTES), aligned(4)));
+typedef double F64U __attribute__((vector_size(BYTES), aligned(8)));
+
+struct bf16 {
+    uint16_t bits;
+};
+struct f16 {
+    uint16_t bits;
+};
+
+template <class T>
+struct Of;  // the vector of a computing type
+template <>
+struct Of<float> {
+    typedef F32 V;
+    typedef I32 I;
+    typedef int32_t Int;
+    typedef F32U Unaligned;
+    enum { N = BYTES / 4 };
+    static constexpr float eps = 1.1920929e-07f;
+};
+template <>
+struct Of<double> {
+    typedef F64 V;
+    typedef I64 I;
+    typedef int64_t Int;
+    typedef F64U Unaligned;
+    enum { N = BYTES / 8 };
+    static constexpr double eps = 2.220446049250313e-16;
+};
+
+template <class E>
+struct Computing {
+    typedef float T;
+};
+template <>
+struct Computing<double> {
+    typedef double T;
+};
+
+template <class T>
+GN_INLINE typename Of<T>::V all(T value) {
+    return value - typename Of<T>::V{};
+}
+template <class T>
+GN_INLINE typename Of<T>::V load(const T* p) {
+    return *(const typename Of<T>::Unaligned*)p;
+}
+template <class T>
+GN_INLINE void store(T* p, typename Of<T>::V v) {
+    *(typename Of<T>::Unaligned*)p = v;
+}
+
+GN_INLINE F32 absolute(F32 a) { return (F32)((I32)a & 0x7fffffff); }
+GN_INLINE F64 absolute(F64 a) { return (F64)((I64)a & 0x7fffffffffffffffLL); }
+GN_INLINE F32 choose(I32 where, F32 a) { return (F32)(where & (I32)a); }  // a where the mask is set, 0 elsewhere
+GN_INLINE F64 choose(I64 where, F64 a) { return (F64)(where & (I64)a); }
+
+// The larger and the smaller; the second operand where one of them is NaN.
+GN_INLINE F32 larger(F32 a, F32 b) {
+#if defined(__AVX512F__)
+    return (F32)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (F32)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (F32)_mm_max_ps((__m128)a, (__m128)b);
+#else
+    return a > b ? a : b;
+#endif
+}
+GN_INLINE F32 smaller(F32 a, F32 b) {
+#if defined(__AVX512F__)
+    return (F32)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (F32)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (F32)_mm_min_ps((__m128)a, (__m128)b);
+#else
+    return a < b ? a : b;
+#endif
+}
+GN_INLINE F64 larger(F64 a, F64 b) { return a > b ? a : b; }
+GN_INLINE F64 smaller(F64 a, F64 b) { return a < b ? a : b; }
+
+// 1/√a for a > 0: the estimate of the hardware and one Newton step, good to 2 eps.
+GN_INLINE F32 inverse_root(F32 a) {
+#if defined(__AVX512F__)
+    F32 y = (F32)_mm512_rsqrt14_ps((__m512)a);
+#elif defined(__AVX2__)
+    F32 y = (F32)_mm256_rsqrt_ps((__m256)a);
+#elif defined(__SSE2__)
+    F32 y = (F32)_mm_rsqrt_ps((__m128)a);
+#else
+    F32 y;
+    for (int i = 0; i < Of<float>::N; i++) y[i] = 1.f / sqrtf(a[i]);
+    return y;
+#endif
+#if defined(__SSE2__)
+    F32 half = a * 0.5f * y;
+    return y + y * (0.5f - half * y);
+#endif
+}
+GN_INLINE F64 inverse_root(F64 a) {
+    F64 y;
+    for (int i = 0; i < Of<double>::N; i++) y[i] = sqrt(a[i]);
+    return 1.0 / y;
+}
+
+template <class T>
+GN_INLINE double total(typename Of<T>::V v) {
+    double sum = 0;
+    for (int i = 0; i < Of<T>::N; i++) sum += v[i];
+    return sum;
+}
+
+// Half precision: bfloat16 is the upper half of a float32; float16 needs hardware or arithmetic.
+GN_INLINE float widen(bf16 v) {
+    uint32_t u = (uint32_t)v.bits << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+GN_INLINE bf16 narrow(float f, bf16*) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if (f != f) return bf16{0x7fc0};
+    return bf16{(uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16)};
+}
+GN_INLINE float widen(f16 v) {
+    uint32_t sign = (uint32_t)(v.bits & 0x8000) << 16, exponent = (v.bits >> 10) & 31, fraction = v.bits & 0x3ff;
+    float f;
+    if (exponent == 0) {
+        f = (float)fraction * 5.9604644775390625e-08f;  // 2^-24
+        uint32_t u;
+        memcpy(&u, &f, 4);
+        u |= sign;
+        memcpy(&f, &u, 4);
+        return f;
+    }
+    uint32_t u = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | (fraction << 13);
+    memcpy(&f, &u, 4);
+    return f;
+}
+GN_INLINE f16 narrow(float f, f16*) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    uint16_t sign = (uint16_t)((u >> 16) & 0x8000);
+    u &= 0x7fffffff;
+    if (u > 0x7f800000) return f16{(uint16_t)(sign | 0x7e00)};
+    if (u >= 0x47800000) return f16{(uint16_t)(sign | 0x7c00)};  // 65536 and above
+    if (u < 0x38800000) {                                         // below 2^-14: count in units of 2^-24
+        float scaled;
+        memcpy(&scaled, &u, 4);
+        scaled = scaled * 16777216.f + 8388608.f;  // adding 2^23 rounds to the nearest even integer
+        uint32_t r;
+        memcpy(&r, &scaled, 4);
+        return f16{(uint16_t)(sign | (r & 0x7ff))};
+    }
+    u += 0xfff + ((u >> 13) & 1);
+    return f16{(uint16_t)(sign | ((u - 0x38000000) >> 13))};
+}
+GN_INLINE float widen(float v) { return v; }
+GN_INLINE double widen(double v) { return v; }
+GN_INLINE float narrow(float v, float*) { return v; }
+GN_INLINE double narrow(double v, double*) { return v; }
+
+GN_INLINE F32 read(const float* p) { return load(p); }
+GN_INLINE F64 read(const double* p) { return load(p); }
+GN_INLINE void write(float* p, F32 v) { store(p, v); }
+GN_INLINE void write(double* p, F64 v) { store(p, v); }
+
+typedef uint16_t H16U __attribute__((vector_size(BYTES / 2), aligned(2)));
+typedef uint32_t U32 __attribute__((vector_size(BYTES)));
+GN_INLINE F32 read(const bf16* p) { return (F32)(__builtin_convertvector(*(const H16U*)p, U32) << 16); }
+GN_INLINE void write(bf16* p, F32 v) {
+    U32 u = (U32)v;
+    U32 rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+    I32 broken = v != v;
+    rounded = ((U32)broken & 0x7fc0u) | (~(U32)broken & rounded);
+    *(H16U*)p = __builtin_convertvector(rounded, H16U);
+}
+GN_INLINE F32 read(const f16* p) {
+#if defined(__AVX512F__)
+    return (F32)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+#elif defined(__F16C__)
+    return (F32)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+#else
+    F32 v;
+    for (int i = 0; i < Of<float>::N; i++) v[i] = widen(p[i]);
+    return v;
+#endif
+}
+GN_INLINE void write(f16* p, F32 v) {
+#if defined(__AVX512F__)
+    _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+    _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+#else
+    for (int i = 0; i < Of<float>::N; i++) p[i] = narrow(v[i], (f16*)nullptr);
+#endif
+}
+
+// The first `count` values, `fill` in the other lanes; and back.
+template <class E, class T>
+GN_INLINE typename Of<T>::V read_part(const E* p, int64_t count, T fill) {
+    alignas(BYTES) T lanes[Of<T>::N];
+    for (int i = 0; i < Of<T>::N; i++) lanes[i] = i < count ? (T)widen(p[i]) : fill;
+    return load(lanes);
+}
+template <class E, class T>
+GN_INLINE void write_part(E* p, int64_t count, typename Of<T>::V v) {
+    for (int i = 0; i < Of<T>::N; i++)
+        if (i < count) p[i] = narrow((T)v[i], (E*)nullptr);
+}
+template <class T>
+GN_INLINE typename Of<T>::I first_lanes(int64_t count) {
+    typename Of<T>::I mask = {};
+    for (int i = 0; i < Of<T>::N; i++) mask[i] = i < count ? -1 : 0;
+    return mask;
+}
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

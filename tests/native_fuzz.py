@@ -1,0 +1,129 @@
+"""Calls of the native kernels with random sizes, strides, alignments, dtypes and values, for a sanitized build.
+
+``make test-native-asan`` builds the library with AddressSanitizer and UBSan and runs this. Buffers given to the kernels
+are cut to size by malloc, so that one element too far is noticed. Not a test module: run as a script.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from pathlib import Path
+
+import torch
+
+from geonorm.functional import _native
+from geonorm.functional._norm import Inputs, Rule, make_rule
+from geonorm.functional._normalize import _on_torch
+from geonorm.ops import Axes, Grouping, Running, Segments, native
+
+BAD = [math.nan, math.inf, -math.inf, 3e38, -3e38, 1e-40, 0.0]
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+def shape_of(rng: random.Random) -> tuple[int, ...]:
+    rank = rng.choice([1, 2, 2, 3, 4])
+    limit = {1: 3000, 2: 70, 3: 20, 4: 9}[rank]
+    return tuple(rng.choice([1, 2, 3, rng.randint(1, limit)]) for _ in range(rank))
+
+
+def values_of(rng: random.Random, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    start = rng.randint(0, 9)
+    flat = torch.randn(start + math.prod(shape), dtype=torch.float64) * 10.0 ** rng.choice([0, 0, 0, -3, 3, 8])
+    if rng.random() < 0.3:
+        flat = (flat * 2).round() / 2
+    if rng.random() < 0.2:
+        for _ in range(rng.randint(1, 3)):
+            flat[rng.randrange(len(flat))] = rng.choice(BAD)
+    x = flat.to(dtype)[start:].view(shape)
+    if rng.random() < 0.3:
+        x = x.transpose(0, -1)
+    if x.dim() == 4 and rng.random() < 0.4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    return x
+
+
+def one_call(rng: random.Random) -> int:
+    """A forward and, if it was not turned down, a backward; the number of native calls."""
+    dtype = rng.choice(DTYPES)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    x = values_of(rng, shape_of(rng), dtype)
+    groups: Grouping
+    if rng.random() < 0.2:
+        number = rng.randint(1, 9)
+        groups = Segments(torch.randint(0, number, (x.shape[0],)).sort().values, number)
+        kept = list(range(1, x.dim()))
+    else:
+        dims = tuple(sorted(rng.sample(range(x.dim()), rng.randint(1, x.dim()))))
+        groups = Axes(dims)
+        kept = [d for d in range(x.dim()) if d not in dims]
+
+    def parameter(among: list[int]) -> torch.Tensor | None:
+        if rng.random() < 0.3:
+            return None
+        chosen = {d for d in among if rng.random() < 0.8}
+        return torch.rand([n if d in chosen else 1 for d, n in enumerate(x.shape)], dtype=wide).requires_grad_()
+
+    inner = kept if isinstance(groups, Segments) or rng.random() < 0.5 else list(range(x.dim()))
+    phi = rng.choice([1.0, 1.2, 1.25, 1.5, 1.6, 1.75, 2.0, 2.2, 2.5, 3.0, 4.0, math.inf])
+    exponent = parameter(kept) if rng.random() < 0.3 else None
+    alpha = parameter(inner)
+    rule = make_rule(
+        rng.choice(["rms", "mean_abs", "max_abs", "robust"]),
+        rng.choice([1.1, 1.5, 2.0, 3.0]),
+        rng.choice([0.0, 0.05, 1.0]),
+        grad_floor=rng.choice([0.0, 0.1]),
+        centered=rng.random() < 0.9,
+        scaled=rng.random() < 0.9,
+    )
+    of = Inputs(
+        x.detach().requires_grad_(),
+        phi if exponent is None else (exponent.detach() + 1.2).requires_grad_(),
+        1.0 if alpha is None else alpha,
+        parameter(inner),
+        parameter(inner),
+        parameter(inner),
+        None,
+    )
+    return calls(rng, of, groups, rule, wide)
+
+
+def calls(rng: random.Random, of: Inputs, groups: Grouping, rule: Rule, wide: torch.dtype) -> int:
+    plan = _native.plan(of, groups, rule, None)
+    if plan is None:
+        return 0
+    running = None
+    if isinstance(groups, Axes) and rng.random() < 0.3:
+        buffers = [torch.zeros(plan.arrangement.groups, dtype=wide) for _ in range(4)]
+        running = Running(*buffers, factor=0.1)
+        plan = _native.plan(of, groups, rule, running)
+        assert plan is not None
+    torch.set_num_threads(rng.choice([1, 2, 3]))
+    found = _native.run(of, plan, running, rng.random() < 0.5, lambda again: _on_torch(again, groups, rule))
+    if found is None:
+        return 1
+    y, _ = found
+    if y.requires_grad:
+        grad = torch.randn(y.shape, dtype=torch.float64).to(y.dtype)
+        y.backward(grad if rng.random() < 0.8 else grad.sum().expand(y.shape))
+    return 2
+
+
+def main() -> int:
+    """``native_fuzz.py [library] [calls] [seed]``"""
+    if len(sys.argv) > 1:
+        native._PATH = Path(sys.argv[1])
+    wanted, seed = int(sys.argv[2]) if len(sys.argv) > 2 else 20_000, int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    assert native.library() is not None, native.describe()
+    done = 0
+    while done < wanted:
+        done += one_call(rng)
+    print(f"{done} native calls, no complaint")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
