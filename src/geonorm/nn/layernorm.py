@@ -59,7 +59,7 @@ class AugLayerNorm(NormLayer):
         self.reset_parameters()
         # In evaluation torch's TransformerEncoderLayer skips its norms and calls a fused kernel with their weights,
         # unless one of them has a hook.
-        self.register_forward_hook(_keep_output)
+        self.register_forward_pre_hook(_be_called)
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
@@ -90,5 +90,5 @@ class AugLayerNorm(NormLayer):
         return f"{self.normalized_shape}, eps={self.eps}, {affine}, {self._describe()}"
 
 
-def _keep_output(layer: AugLayerNorm, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return output
+def _be_called(layer: AugLayerNorm, inputs: tuple[Tensor, ...]) -> None:
+    """A hook that does nothing but be there."""

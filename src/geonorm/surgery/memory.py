@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..nn.layernorm import _keep_output
+from ..nn.layernorm import _be_called
 from .layouts import AROUND
 
 _NAME = "_geonorm_memory"
@@ -22,7 +22,7 @@ _HOOKS = (
     "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
 )
-_INTERNAL = (_keep_output, *AROUND)
+_INTERNAL = (_be_called, *AROUND)
 
 
 @dataclass
