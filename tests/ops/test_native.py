@@ -398,7 +398,8 @@ def test_fork() -> None:
 def test_every_instruction_set_gives_the_same_answers(isa: str) -> None:
     script = (
         "import torch, geonorm; torch.manual_seed(0); x = torch.randn(9, 5, 6, 7)\n"
-        "layers = [geonorm.AugBatchNorm2d(5, spread=s, learn_phi=l) for s in ('rms', 'robust') for l in (False, True)]\n"
+        "pairs = [(s, l) for s in ('rms', 'robust') for l in (False, True)]\n"
+        "layers = [geonorm.AugBatchNorm2d(5, spread=s, learn_phi=l) for s, l in pairs]\n"
         "print([[round(v, 4) for v in layer(x)[0, :, 0, 0].tolist()] for layer in layers])\n"
     )
     least, best = run_python(script, GEONORM_ISA=isa), run_python(script)

@@ -99,7 +99,7 @@ struct Search {
         step = scale * (t + (c > 0 ? 1 : -1) * pow(u, 1 / q));
     }
 
-    bool wants_neighbours(const Sums& s) const { return !settled && q < 1 && (s.closest == 0 || sweeps >= 3); }
+    bool wants_neighbours(const Sums& s) const { return !settled && q < 1 && (s.closest == 0 || sweeps >= 5); }
 
     // The next point, from the evaluation at y; ends the search when rounding hides the rest.
     void advance() {
