@@ -47,8 +47,8 @@ setup: $(TOOLS)  ## create .venv and install everything the other targets need
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) $(COMPAT) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(READY): pyproject.toml constraints.txt
-	@echo "Setting up $(VENV) (once; about a minute) ..."
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/geonorm/csrc/*)
+	@echo "Setting up $(VENV) and compiling the kernels (once; about three minutes) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots]"

@@ -19,9 +19,11 @@ class BuildWithKernels(build_py):
     def run(self) -> None:
         super().run()
         root = HERE / "src" if self.editable_mode else Path(self.build_lib)
-        compile_kernels = run_path(str(HERE / "src" / "geonorm" / "csrc" / "build.py"))["build"]
+        kernels = run_path(str(HERE / "src" / "geonorm" / "csrc" / "build.py"))
+        if self.editable_mode and kernels["is_fresh"](root / LIBRARY):
+            return
         try:
-            compile_kernels(root / LIBRARY)
+            kernels["build"](root / LIBRARY)
         except Exception as error:
             if os.environ.get("GEONORM_REQUIRE_NATIVE"):
                 raise

@@ -36,6 +36,12 @@ def compiler() -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
+def is_fresh(target: Path) -> bool:
+    """Whether the library is there and newer than all its sources."""
+    newest = max(source.stat().st_mtime for source in SOURCES.iterdir() if source.is_file())
+    return target.exists() and target.stat().st_mtime > newest
+
+
 def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None) -> None:
     """Compile into ``target``; raises if there is no compiler or it fails. ``only``: for one instruction set."""
     cxx = compiler()

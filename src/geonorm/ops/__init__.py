@@ -4,6 +4,8 @@ implementations."""
 from ._center import Center, center
 from .checks import can_look, check_values
 from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
+from .native import describe as describe_backend
+from .native import using_backend
 from .running import Running, follow, follow_batch, pause_statistics, statistics_paused
 
 __all__ = [
@@ -15,10 +17,12 @@ __all__ = [
     "can_look",
     "center",
     "check_values",
+    "describe_backend",
     "follow",
     "follow_batch",
     "pause_statistics",
     "power_of_two",
     "statistics_paused",
     "unit_weight",
+    "using_backend",
 ]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -238,3 +240,19 @@ def _check(status: int) -> bool:
     if status not in (DONE, REFUSED):
         raise RuntimeError("geonorm: the native kernels were given an unsound job; please report this")
     return bool(status == DONE)
+
+
+@contextmanager
+def using_backend(name: str) -> Iterator[None]:
+    """Within, another backend than ``GEONORM_BACKEND`` says; for comparisons. Holds for the whole process."""
+    former = os.environ.get("GEONORM_BACKEND")
+    os.environ["GEONORM_BACKEND"] = name
+    library.cache_clear()
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ["GEONORM_BACKEND"]
+        else:
+            os.environ["GEONORM_BACKEND"] = former
+        library.cache_clear()
