@@ -1,28 +1,40 @@
-"""Costs as ratios to torch's own, in one run and shuffled order. Writes the tables into docs/."""
+"""Costs as ratios to torch's own, in one run and shuffled order. Writes the tables and the picture of the docs.
+
+``python benchmarks/run.py`` takes under fifteen minutes; ``--short`` under one, and writes nothing.
+"""
 
 from __future__ import annotations
 
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
 
-import geonorm
 from geonorm.functional import center
+from geonorm.lab import bench
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROUNDS = 7
 
 
 def main() -> None:
+    if "--short" in sys.argv:
+        print(bench.table(bench.run(full=False)))
+        return
     torch.manual_seed(0)
     write("center", DOCS / "center.md", measure(centers, [(128, 64, 32, 32), (4096, 64)], "forward"))
-    shapes = [(128, 64, 32, 32), (128, 512, 4, 4), (4096, 64), (128, 64)]
-    write("layers", DOCS / "layers.md", measure(layers, shapes, "forward + backward"))
+    results = bench.run(full=True)
+    bench.append(results, Path(__file__).with_name("results.csv"))
+    write("speed", DOCS / "speed.md", f"Measured on {bench.machine()}.\n\n{bench.table(results)}")
+    bench.picture(results, DOCS / "images" / "speed.png")
+    torch.set_num_threads(1)
+    single = bench.run(full=False)
+    bench.append(single, Path(__file__).with_name("results.csv"))
+    write("speed, one thread", DOCS / "speed.md", bench.table(single))
 
 
 def centers(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
@@ -39,21 +51,6 @@ def centers(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
         "center, φ=2": lambda: center(x, 2.0, dims),
         "center, φ=3": lambda: center(x, 3.0, dims),
     }
-
-
-def layers(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
-    x, g = torch.randn(shape).requires_grad_(), torch.randn(shape)
-    dim, channels = max(1, len(shape) - 2), shape[1]
-
-    def step(layer: nn.Module) -> Callable[[], object]:
-        def run() -> None:
-            x.grad = None
-            layer(x).backward(g)
-
-        return run
-
-    specs = ["bn", "augbn(phi=2)", "augbn(phi=1.5)", "diffphi", "robustbn", "pop"]
-    return {spec: step(geonorm.create_norm(spec, channels, dim)) for spec in specs}
 
 
 def measure(

@@ -407,3 +407,12 @@ def test_every_instruction_set_gives_the_same_answers(isa: str) -> None:
     assert least.returncode == 0, least.stderr
     ours, theirs = (torch.tensor(json.loads(run.stdout)) for run in (least, best))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-4)
+
+
+def test_the_output_may_be_changed_in_place() -> None:
+    """As ReLU(inplace=True) behind a norm does."""
+    for layer in (geonorm.AugBatchNorm2d(3), geonorm.PopNorm2d(3), geonorm.AugGroupNorm(1, 3)):
+        x = torch.randn(4, 3, 5, 5, requires_grad=True)
+        expected = torch.autograd.grad(layer(x).relu().square().sum(), x)
+        found = torch.autograd.grad(layer(x).relu_().square().sum(), x)
+        torch.testing.assert_close(found, expected)

@@ -169,7 +169,8 @@ def run(
     if not native.forward(x, y, a, plan.numbers, plan.offsets, parameters, state, statistics, buffers):
         return None
     if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in of[:6]):
-        y, *statistics = _Native.apply(*of[:6], y, state, statistics, parameters, plan, again)  # type: ignore
+        made = _Made(y, state, statistics, parameters, plan, again)
+        y, *statistics = _Native.apply(*of[:6], made)  # type: ignore
     if statistics is _NOTHING or statistics[0] is None:
         return y, None
     found = NormStatistics(*statistics, mass=_mass(plan))  # type: ignore
@@ -193,6 +194,17 @@ def _mass(plan: Plan) -> Tensor:
     return count.reshape(-1, *[1] * (len(a.statistics_shape) - 1)).expand(a.statistics_shape)
 
 
+class _Made(NamedTuple):
+    """What the kernels have computed. Not as arguments of the function: autograd would take its outputs for views."""
+
+    y: Tensor
+    state: Tensor
+    statistics: tuple[Tensor | None, ...]
+    parameters: tuple[Tensor | None, ...]
+    plan: Plan
+    again: Again
+
+
 class _Native(torch.autograd.Function):
     """The tensors of one normalization to the results that the kernels have already computed."""
 
@@ -205,18 +217,13 @@ class _Native(torch.autograd.Function):
         shift: Tensor | None,
         gamma: Tensor | None,
         beta: Tensor | None,
-        y: Tensor,
-        state: Tensor,
-        statistics: tuple[Tensor | None, ...],
-        parameters: tuple[Tensor | None, ...],
-        plan: Plan,
-        again: Again,
+        made: _Made,
     ) -> tuple[Tensor | None, ...]:
         tensors = [value if isinstance(value, Tensor) else None for value in (phi, alpha)]
         # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
         ctx.beta = None if beta is None else (beta.shape, beta.dtype)
         # The parameters as the kernels read them are aliases of the saved ones, or copies.
-        ctx.plan, ctx.again, ctx.state, ctx.parameters = plan, again, state, parameters
+        y, ctx.state, statistics, ctx.parameters, ctx.plan, ctx.again = made
         ctx.numbers = [None if isinstance(value, Tensor) else value for value in (phi, alpha)]
         ctx.save_for_backward(x, *tensors, shift, gamma)
         ctx.set_materialize_grads(False)
@@ -237,7 +244,7 @@ class _Native(torch.autograd.Function):
         else:
             kinds = [None if v is None else (v.shape, v.dtype) for v in (phi, alpha, shift, gamma)]
             found = _gradients(x, needs, grads[0], ctx.plan, ctx.state, ctx.parameters, [*kinds, ctx.beta])
-        return *found, *[None] * 6
+        return *found, None
 
 
 def _gradients(

@@ -90,10 +90,12 @@ class RunningNormLayer(NormLayer):
 
     def _evaluate(self, input: Tensor) -> Tensor:
         """The input normalized with the running statistics."""
-        center, variance, gamma, beta = (along_channels(part, input) for part in self._evaluation())
-        assert center is not None
-        assert variance is not None
-        return affine_norm(input, center, variance, weight=gamma, bias=beta, eps=self.eps)
+        center, variance, gamma, beta = self._evaluation()
+        if _is_torch_s(input, center, variance, gamma, beta):
+            return torch.batch_norm(input, gamma, beta, center, variance, False, 0.0, self.eps, False)
+        parts = [along_channels(part, input) for part in (gamma, beta)]
+        center, variance = along_channels(center, input), along_channels(variance, input)
+        return affine_norm(input, center, variance, weight=parts[0], bias=parts[1], eps=self.eps)
 
     def evaluation_affine(self) -> tuple[Tensor, Tensor]:
         """Evaluation is affine: scale and offset per channel, y = scale · x + offset."""
@@ -114,6 +116,16 @@ class RunningNormLayer(NormLayer):
                     stacklevel=2,
                 )
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _is_torch_s(input: Tensor, center: Tensor, variance: Tensor, *affine: Tensor | None) -> bool:
+    """Whether torch's own BatchNorm can evaluate it: it takes no gradient to its statistics, and one dtype."""
+    if center.requires_grad or variance.requires_grad:
+        return False
+    return all(
+        part is None or (part.dtype == input.dtype and part.shape == center.shape)
+        for part in (center, variance, *affine)
+    )
 
 
 def _squared_spread_of_normal_data(power: float | None) -> float:

@@ -114,7 +114,8 @@ def describe() -> dict[str, str]:
         return {"backend": "torch", "because": "GEONORM_BACKEND=torch"}
     if isinstance(found, str):
         return {"backend": "torch", "because": found}
-    return {"backend": "native", "because": f"GEONORM_BACKEND={name}", "instruction set": found.instruction_set}
+    why = f"the kernels are there, and GEONORM_BACKEND={name}"
+    return {"backend": "native", "because": why, "instruction set": found.instruction_set}
 
 
 class Numbers(NamedTuple):

@@ -1,0 +1,28 @@
+"""What this installation is and does, for people and for reports of problems."""
+
+from __future__ import annotations
+
+import platform
+
+import torch
+
+from .._version import __version__
+from ..ops import describe_backend
+
+
+def facts() -> dict[str, str]:
+    """Versions, the backend in use and why, the instruction set, threads.
+
+    Examples:
+        >>> from geonorm.lab import info
+        >>> sorted(info.facts())[:2]
+        ['backend', 'because']
+    """
+    return {
+        "geonorm": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "threads": str(torch.get_num_threads()),
+        **describe_backend(),
+    }
