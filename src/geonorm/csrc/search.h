@@ -53,8 +53,8 @@ struct Search {
         double kappa = eps * (2 * q + 16);
         double difference = s.above - s.below;
         direction = fabs(difference) > kappa * (s.above + s.below) ? (difference > 0 ? 1 : -1) : 0;
-        double mean_up = s.above > 0 ? scale * s.above / s.above_slope : 0;
-        double mean_down = s.below > 0 ? scale * s.below / s.below_slope : 0;
+        double mean_up = s.above > 0 && s.above_slope > 0 ? scale * s.above / s.above_slope : 0;
+        double mean_down = s.below > 0 && s.below_slope > 0 ? scale * s.below / s.below_slope : 0;
         double slope = 2;
         if (q >= 1) {
             double growing = difference > 0 ? (mean_down > 0 ? down / mean_down : 0) : (mean_up > 0 ? up / mean_up : 0);

@@ -16,9 +16,9 @@ struct Point {
 
 enum { BLOCK = 2048 };  // elements summed in T before the sum goes to double
 
-// n contiguous values.
+// n contiguous values, some of which may lie at y: those count nowhere.
 template <Power POWER, class T>
-static Sums sweep(const T* x, int64_t n, Point<T> y, double scale, Exponent exponent) {
+static Sums sweep_with_ties(const T* x, int64_t n, Point<T> y, double scale, Exponent exponent) {
     typedef typename Of<T>::V V;
     typedef typename Of<T>::I I;
     enum { N = Of<T>::N };
@@ -53,12 +53,55 @@ static Sums sweep(const T* x, int64_t n, Point<T> y, double scale, Exponent expo
     return sums;
 }
 
+// n contiguous values for φ < 2. With no value at y, Σp and Σ|p| tell P and N, and Σw and Σw·sgn r tell W₊ and W₋: four
+// additions and no comparison. A side that is small beside the other gets the other's rounding error, which P^(1/q) with
+// q < 1 does not enlarge. The rare sweep that meets a value at y is repeated by the other function.
+template <Power POWER, class T>
+static Sums sweep(const T* x, int64_t n, Point<T> y, double scale, Exponent exponent) {
+    typedef typename Of<T>::V V;
+    enum { N = Of<T>::N };
+    const T inverse = (T)(1 / scale);
+    const V head = all(y.head), rest = all(y.rest * inverse), inv = all(inverse);
+    const V s = all((T)(exponent.phi - 2));
+    const Path path = exponent.path;
+    double difference = 0, sizes = 0, slopes = 0, signed_slopes = 0;
+    V closest = all((T)1e30);
+    for (int64_t i = 0; i + N <= n;) {
+        int64_t end = n - i < BLOCK ? n - (n - i) % N : i + BLOCK;
+        V D = {}, S = {}, W = {}, E = {};
+        for (; i < end; i += N) {
+            V r = (load(x + i) - head) * inv - rest;
+            V a = absolute(r);
+            closest = smaller(a, closest);
+            V w = slope<POWER, T>(a, s, path);
+            D += r * w, S += a * w, W += w, E += with_sign(w, r);
+        }
+        difference += total<T>(D), sizes += total<T>(S), slopes += total<T>(W), signed_slopes += total<T>(E);
+    }
+    double nearest = 1e30;
+    for (int l = 0; l < N; l++) nearest = least_of(nearest, closest[l]);
+    if (!(nearest > TINY)) return sweep_with_ties<POWER>(x, n, y, scale, exponent);
+    Sums sums = {0, 0, 0, 0, nearest};
+    if (n % N) {
+        sums = sweep_with_ties<POWER>(x + (n - n % N), n % N, y, scale, exponent);
+        sums.closest = least_of(sums.closest, nearest);
+    }
+    sums.above += most_of(0.5 * (sizes + difference), 0), sums.below += most_of(0.5 * (sizes - difference), 0);
+    sums.above_slope += most_of(0.5 * (slopes + signed_slopes), 0);
+    sums.below_slope += most_of(0.5 * (slopes - signed_slopes), 0);
+    return sums;
+}
+
 template <class T>
 static Sums sweep_any(const T* x, int64_t n, Point<T> y, double scale, Exponent exponent) {
+    const bool below_two = exponent.phi < 2;
     switch (exponent.power()) {
         case ROOT: return sweep<ROOT>(x, n, y, scale, exponent);
-        case GENERAL: return sweep<GENERAL>(x, n, y, scale, exponent);
-        default: return sweep<ANY>(x, n, y, scale, exponent);
+        case GENERAL:
+            return below_two ? sweep<GENERAL>(x, n, y, scale, exponent)
+                             : sweep_with_ties<GENERAL>(x, n, y, scale, exponent);
+        default:
+            return below_two ? sweep<ANY>(x, n, y, scale, exponent) : sweep_with_ties<ANY>(x, n, y, scale, exponent);
     }
 }
 

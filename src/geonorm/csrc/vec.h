@@ -84,6 +84,10 @@ GN_INLINE F64 absolute(F64 a) { return (F64)((I64)a & 0x7fffffffffffffffLL); }
 GN_INLINE F32 choose(I32 where, F32 a) { return (F32)(where & (I32)a); }  // a where the mask is set, 0 elsewhere
 GN_INLINE F64 choose(I64 where, F64 a) { return (F64)(where & (I64)a); }
 
+// A positive w with the sign of r.
+GN_INLINE F32 with_sign(F32 w, F32 r) { return (F32)((I32)w | ((I32)r & (int32_t)0x80000000)); }
+GN_INLINE F64 with_sign(F64 w, F64 r) { return (F64)((I64)w | ((I64)r & (int64_t)0x8000000000000000LL)); }
+
 // The larger and the smaller; the second operand where one of them is NaN.
 GN_INLINE F32 larger(F32 a, F32 b) {
 #if defined(__AVX512F__)
