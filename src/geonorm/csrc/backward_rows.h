@@ -95,7 +95,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     const Flow flow =
         flow_of(job, state, phi_of<T>(job, group), POWER, (double)n, with_center, with_spread, directions,
                 pulled.slope.all(), pulled.moment.all(), pushed.count.all());
-    d_phi = PHI ? flow.d_phi : 0;
+    d_phi = PHI ? flow.d_phi : state[CENTER] - state[CENTER];  // 0, or the NaN of a broken group
     if (!per_value) {
         for (int64_t run = 0; run < (per_run ? job.runs : 1); run++) {
             double* sums = run_sums + run * SUMS;
@@ -144,7 +144,8 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
     const double phi = phi_of<T>(job, group);
     const bool plain = job.spread <= RMS && job.parameters != PER_VALUE;
     const Power power = power_of(job, state, phi);
-    const bool need_phi = (job.needs & NEED_PHI) && (power == ROOT || power == ANY || power == GENERAL || phi == 2) && state[UNIT] > 0;
+    const bool has_phi = power == ROOT || power == ANY || power == GENERAL || phi == 2;
+    const bool need_phi = (job.needs & NEED_PHI) && has_phi && state[UNIT] > 0;
     if (plain) {
         if (need_phi) return backward_row_as<E, GENERAL, true, true>(job, group, run_sums, d_phi, values);
         switch (power) {
@@ -161,7 +162,7 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
         case ONE: return backward_row_as<E, ONE, false, false>(job, group, run_sums, d_phi, values);
         case ROOT: return backward_row_as<E, ROOT, false, false>(job, group, run_sums, d_phi, values);
         case ANY: return backward_row_as<E, ANY, false, false>(job, group, run_sums, d_phi, values);
-            case GENERAL: return backward_row_as<E, GENERAL, false, false>(job, group, run_sums, d_phi, values);
+        case GENERAL: return backward_row_as<E, GENERAL, false, false>(job, group, run_sums, d_phi, values);
         case EDGES: return backward_row_as<E, EDGES, false, false>(job, group, run_sums, d_phi, values);
         default: return backward_row_as<E, NONE, false, false>(job, group, run_sums, d_phi, values);
     }

@@ -242,6 +242,7 @@ GN_EXPORT int64_t geonorm_backward(const geonorm::Job* job) {
 
 // First row of every segment from the sorted segment numbers of the rows; REFUSED if they are not sorted or not in range.
 GN_EXPORT int64_t geonorm_offsets(const int64_t* batch, int64_t rows, int64_t number, int64_t* offsets) {
+    if (!offsets || (rows && !batch)) return geonorm::REFUSED;
     int64_t segment = 0;
     offsets[0] = 0;
     for (int64_t i = 0; i < rows; i++) {

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from ..ops import Axes, Grouping, Running, follow_batch, native
@@ -31,7 +32,8 @@ _COMPUTING = {
     torch.float16: torch.float32,
 }
 _SPREADS = {2.0: native.RMS, 1.0: native.MEAN_ABS, math.inf: native.MAX_ABS, None: native.ROBUST}
-_LARGEST_PHI = 4.0
+_LARGEST_SPREAD_PHI = 3.0  # above, equal deviations would lose their part of the gradient
+CPU = torch.device("cpu")  # named at every allocation: there may be a default device
 _NOTHING = (None,) * 4
 
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
@@ -60,6 +62,8 @@ def plan(of: Inputs, groups: Grouping, rule: Rule, running: Running | None) -> P
     """How to run a normalization natively; None for torch."""
     if torch.compiler.is_compiling() or native.library() is None:
         return None
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return None
     x = of.x
     if of.weight is not None or rule.sweeps is not None or rule.scale_first or rule.power not in _SPREADS:
         return None
@@ -78,7 +82,7 @@ def plan(of: Inputs, groups: Grouping, rule: Rule, running: Running | None) -> P
         return None
     if torch._C._get_tracing_state() is not None:
         return None
-    if rule.power is None and not 1.01 <= rule.spread_phi <= _LARGEST_PHI:
+    if rule.power is None and not 1.01 <= rule.spread_phi <= _LARGEST_SPREAD_PHI:
         return None
     phi_shape, shapes = shapes[0], shapes[1:]
     strides, offsets = x.stride(), None
@@ -123,16 +127,16 @@ def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
 
 def _dense(value: Tensor, like: Tensor, strides: tuple[int, ...]) -> Tensor:
     """The value in the dtype of x and with the strides that the kernels read."""
-    if value.dtype == like.dtype and value.stride() == strides:
+    if value.dtype == like.dtype and value.stride() == strides and not value.is_neg():
         return value
-    return torch.empty_strided(value.shape, strides, dtype=like.dtype).copy_(value)
+    return torch.empty_strided(value.shape, strides, dtype=like.dtype, device=CPU).copy_(value)
 
 
 def _expanded(value: float | Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
     """A parameter in the computing dtype, contiguous, of the common shape."""
     if not isinstance(value, Tensor):
         return None
-    value = value.detach()
+    value = value.detach().resolve_neg()
     if value.dtype != dtype:
         value = value.to(dtype)
     if value.numel() != math.prod(shape):
@@ -160,14 +164,16 @@ def run(
     x = of.x.detach()
     if x.stride() != plan.strides:
         x = _dense(x, x, plan.strides)
-    y = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype)
-    state = torch.empty(a.groups * native.state_size(), dtype=torch.float64)
+    y = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=CPU)
+    state = torch.empty(a.groups * native.state_size(), dtype=torch.float64, device=CPU)
     statistics: tuple[Tensor | None, ...] = _NOTHING
     if measured or (running is not None and not follows):
-        statistics = tuple([torch.empty(shape, dtype=dtype) for _ in range(4)])
+        statistics = tuple([torch.empty(shape, dtype=dtype, device=CPU) for _ in range(4)])
     parameters = _parameters(of, plan)
     if not native.forward(x, y, a, plan.numbers, plan.offsets, parameters, state, statistics, buffers):
         return None
+    if follows:
+        torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
     if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in of[:6]):
         made = _Made(y, state, statistics, parameters, plan, again)
         y, *statistics = _Native.apply(*of[:6], made)  # type: ignore
@@ -183,13 +189,13 @@ def _can_follow(running: Running, a: Arrangement, dtype: torch.dtype) -> bool:
     if running.over or a.segments != 1 or a.groups != running.mean.numel():
         return False
     buffers = [buffer for buffer in running[:4] if isinstance(buffer, Tensor)]
-    return all(b.dtype == dtype and b.is_contiguous() and _is_plain(b) for b in buffers)
+    return all(b.dtype == dtype and b.numel() == a.groups and b.is_contiguous() and _is_plain(b) for b in buffers)
 
 
 def _mass(plan: Plan) -> Tensor:
     a = plan.arrangement
     if plan.offsets is None:
-        return torch.full(a.statistics_shape, float(a.members), dtype=torch.float64)
+        return torch.full(a.statistics_shape, float(a.members), dtype=torch.float64, device=CPU)
     count = plan.offsets.diff().double()
     return count.reshape(-1, *[1] * (len(a.statistics_shape) - 1)).expand(a.statistics_shape)
 
@@ -235,9 +241,10 @@ class _Native(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         x, phi, alpha, shift, gamma = ctx.saved_tensors
         needs = ctx.needs_input_grad[:6]
-        if torch.is_grad_enabled() or grads[1] is not None or grads[2] is not None:
+        plain = grads[0] is None or (_is_plain(grads[0]) and torch._C._has_storage(grads[0]))  # not a batch of them
+        if torch.is_grad_enabled() or grads[1] is not None or grads[2] is not None or not plain:
             phi, alpha = ctx.numbers[0] if phi is None else phi, ctx.numbers[1] if alpha is None else alpha
-            beta = None if ctx.beta is None else torch.zeros(ctx.beta[0], dtype=ctx.beta[1])
+            beta = None if ctx.beta is None else torch.zeros(ctx.beta[0], dtype=ctx.beta[1], device=CPU)
             found = _through_torch(Inputs(x, phi, alpha, shift, gamma, beta, None), needs, grads, ctx.again)
         elif grads[0] is None:
             found = (None,) * 6
@@ -260,10 +267,13 @@ def _gradients(
     a = plan.arrangement
     x = _dense(x, x, plan.strides)
     g = _dense(grad, x, plan.strides)
-    dx = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype)
+    dx = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=CPU)
     shapes = (a.phi_shape, *[a.parameter_shape] * 4)
     found = tuple(
-        [torch.empty(shape, dtype=plan.dtype) if need else None for need, shape in zip(needs[1:], shapes, strict=True)]
+        [
+            torch.empty(shape, dtype=plan.dtype, device=CPU) if need else None
+            for need, shape in zip(needs[1:], shapes, strict=True)
+        ]
     )
     native.backward(x, g, dx, a, plan.numbers, plan.offsets, parameters, state, found)
     return dx, *[
@@ -278,14 +288,21 @@ def _like(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     return grad if grad.dtype == dtype else grad.to(dtype)
 
 
+def _alias(value: Any, need: bool, keep: bool) -> Any:
+    if not need or not isinstance(value, Tensor):
+        return value
+    return value.view_as(value) if keep and value.requires_grad else value.detach().requires_grad_()
+
+
 def _through_torch(
     of: Inputs, needs: tuple[bool, ...], grads: tuple[Tensor | None, ...], again: Again
 ) -> tuple[Tensor | None, ...]:
     """The gradients by the differentiable path, from a forward on torch."""
     keep = torch.is_grad_enabled()
     with torch.enable_grad():
-        if needs[5] and of.beta is not None:
-            of = of._replace(beta=of.beta.requires_grad_())
+        # Aliases: paths from one input to another are autograd's own work, and so are the hooks of the inputs.
+        alias = [_alias(v, need, keep) for v, need in zip(of[:6], needs, strict=True)]
+        of = Inputs(alias[0], alias[1], alias[2], alias[3], alias[4], alias[5], None)
         y, statistics = again(of)
         pairs = [(out, grad) for out, grad in zip((y, *statistics[:2]), grads[:3], strict=True) if grad is not None]
         wanted = [value for value, need in zip(of, needs, strict=False) if need and isinstance(value, Tensor)]

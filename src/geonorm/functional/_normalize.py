@@ -69,6 +69,7 @@ class _Normalize(torch.autograd.Function):
         blocks = _blocks(inputs, groups)
         if not blocks:
             y, found = forward(inputs, groups, rule)
+            y = y.clone() if y is x else y  # neither centered nor scaled
             return y, *[value.clone() for value in found]  # outputs of one function must not share memory
         y, parts = torch.empty_like(x), []
         for block in blocks:

@@ -101,6 +101,13 @@ def arrange(
             length //= runs
         else:
             mode, present = PER_VALUE, present | set(reduced)
+        used = [d for d in order if d in present]
+        if used != sorted(
+            used
+        ):  # parameters are laid out in the order of dimensions, the kernels read in that of memory
+            return None
+        if mode == PER_VALUE and outside:  # each group its own parameter for each value: torch needs less memory
+            return None
     common = tuple(size if d in present else 1 for d, size in enumerate(shape))
 
     exponents = _present([phi], len(shape))

@@ -25,6 +25,7 @@ NO_SPREAD, RMS, MEAN_ABS, MAX_ABS, ROBUST = range(5)
 NEED_PHI = 1
 
 _PATH = Path(__file__).with_name("libgeonorm.so")
+_PROCESS = os.getpid()
 _JOB = struct.Struct("=17q8d24Q")  # csrc/job.h
 _CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
@@ -77,7 +78,12 @@ def _load() -> _Library | str:
 
 
 def _openmp() -> int | None:
-    """The address of GOMP_parallel in the OpenMP library that torch has loaded; None if torch uses another."""
+    """The address of GOMP_parallel in the OpenMP library that torch has loaded; None if torch uses another.
+
+    Not in a forked child: the threads of its parent are not there.
+    """
+    if os.getpid() != _PROCESS:
+        return None
     for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*")):
         try:
             return ctypes.cast(ctypes.CDLL(str(path)).GOMP_parallel, ctypes.c_void_p).value
@@ -143,7 +149,7 @@ def segment_offsets(batch: Tensor, number: int) -> Tensor | None:
     if found is None or batch.dtype != torch.int64 or batch.device.type != "cpu":
         return None
     batch = batch.contiguous()
-    offsets = torch.empty(number + 1, dtype=torch.int64)
+    offsets = torch.empty(number + 1, dtype=torch.int64, device="cpu")
     status = found.offsets(batch.data_ptr(), len(batch), number, offsets.data_ptr())
     return offsets if status == DONE else None
 
@@ -220,8 +226,8 @@ def backward(
     gradients: tuple[Tensor | None, ...],
 ) -> None:
     """Gradients into dx and, if given, those of φ, α, shift, γ and β."""
-    found = library()
-    assert found is not None
+    found = _load()  # whichever backend is asked for now: forward ran here
+    assert isinstance(found, _Library)
     addresses = (
         x.data_ptr(),
         g.data_ptr(),
