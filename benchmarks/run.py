@@ -31,10 +31,6 @@ def main() -> None:
     bench.append(results, Path(__file__).with_name("results.csv"))
     write("speed", DOCS / "speed.md", f"Measured on {bench.machine()}.\n\n{bench.table(results)}")
     bench.picture(results, DOCS / "images" / "speed.png")
-    torch.set_num_threads(1)
-    single = bench.run(full=False)
-    bench.append(single, Path(__file__).with_name("results.csv"))
-    write("speed, one thread", DOCS / "speed.md", bench.table(single))
 
 
 def centers(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:

@@ -98,6 +98,8 @@ def table(results: Sequence[Result]) -> str:
         "| --- | --- |" + " --- |" * len(providers),
     ]
     for row, members in by_row(results).items():
+        if row.startswith("growth"):
+            continue
         target = next((float(member.target) for member in members if member.target), None)
         cells = []
         for provider in providers:
