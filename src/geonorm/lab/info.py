@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
+from importlib.metadata import version
 
 import torch
 
-from .._version import __version__
 from ..ops import describe_backend
 
 
@@ -19,7 +19,7 @@ def facts() -> dict[str, str]:
         ['backend', 'because']
     """
     return {
-        "geonorm": __version__,
+        "geonorm": version("geonorm"),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",

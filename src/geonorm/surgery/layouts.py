@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from .. import nn as ours
+from ..functional._aug import affine_of
 from ..nn._base import NormLayer
 
 
@@ -192,7 +193,4 @@ def evaluation_affine(module: Any) -> tuple[Tensor, Tensor] | None:
     if is_ours(module):
         affine: tuple[Tensor, Tensor] = module.evaluation_affine()
         return affine
-    scale = (module.running_var + module.eps).rsqrt()
-    scale = scale if module.weight is None else scale * module.weight
-    offset = -module.running_mean * scale
-    return scale, offset if module.bias is None else offset + module.bias
+    return affine_of(module.running_mean, module.running_var, module.weight, module.bias, module.eps)

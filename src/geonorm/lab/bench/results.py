@@ -8,11 +8,11 @@ import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
-from ..._version import __version__
 from ...ops import describe_backend
 from .cases import NATIVE
 
@@ -59,7 +59,7 @@ def machine() -> str:
 
 def versions() -> str:
     """Of what was measured."""
-    return f"geonorm {__version__}, torch {torch.__version__}"
+    return f"geonorm {version('geonorm')}, torch {torch.__version__}"
 
 
 def append(results: Sequence[Result], path: Path) -> None:
