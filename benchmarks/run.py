@@ -1,15 +1,12 @@
-"""Costs as ratios to torch's own, in one run and shuffled order. Writes the tables and the picture of the docs.
+"""Costs as ratios to torch's own, in one run and shuffled order: the stored results, tables and picture of the docs.
 
-``python benchmarks/run.py`` takes under fifteen minutes; ``--short`` under one, and writes nothing.
+``python benchmarks/run.py`` measures everything in under fifteen minutes; ``center`` or ``layers`` as an argument that
+part alone.
 """
 
 from __future__ import annotations
 
-import random
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -18,26 +15,28 @@ from geonorm.functional import center
 from geonorm.lab import bench
 
 DOCS = Path(__file__).parents[1] / "docs"
-ROUNDS = 7
+STORE = Path(__file__).with_name("results.csv")
 
 
 def main() -> None:
-    if "--short" in sys.argv:
-        print(bench.table(bench.run(full=False)))
-        return
+    parts = sys.argv[1:] or ["center", "layers"]
+    if "center" in parts:
+        results = [result for shape in ((128, 64, 32, 32), (4096, 64)) for result in centers(shape)]
+        bench.append(results, STORE)
+        write("center", DOCS / "center.md", by_shape(results))
+    if "layers" in parts:
+        results = bench.run(full=True)
+        bench.append(results, STORE)
+        write("speed", DOCS / "speed.md", f"Measured on {bench.machine()}.\n\n{bench.table(results)}")
+        bench.picture(results, DOCS / "images" / "speed.png")
+
+
+def centers(shape: tuple[int, ...]) -> list[bench.Result]:
     torch.manual_seed(0)
-    write("center", DOCS / "center.md", measure(centers, [(128, 64, 32, 32), (4096, 64)], "forward"))
-    results = bench.run(full=True)
-    bench.append(results, Path(__file__).with_name("results.csv"))
-    write("speed", DOCS / "speed.md", f"Measured on {bench.machine()}.\n\n{bench.table(results)}")
-    bench.picture(results, DOCS / "images" / "speed.png")
-
-
-def centers(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
     x = torch.randn(shape)
     dims = tuple(d for d in range(len(shape)) if d != 1)
     per_channel = torch.full((64,), 1.5)
-    return {
+    work = {
         "mean": lambda: x.mean(dims),
         "median (torch)": lambda: x.transpose(0, 1).reshape(64, -1).median(1).values,
         "center, φ=1": lambda: center(x, 1.0, dims),
@@ -47,27 +46,17 @@ def centers(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
         "center, φ=2": lambda: center(x, 2.0, dims),
         "center, φ=3": lambda: center(x, 3.0, dims),
     }
+    return bench.measure(bench.Case("center", str(shape), work, {}, None), 4.0, "full")
 
 
-def measure(
-    providers: Callable[[tuple[int, ...]], dict[str, Callable[[], object]]], shapes: list[tuple[int, ...]], what: str
-) -> str:
-    """A Markdown table: the median of each provider over that of the first, per shape."""
-    table: dict[str, list[str]] = {}
-    for shape in shapes:
-        work = providers(shape)
-        times: dict[str, list[float]] = {name: [] for name in work}
-        for round_ in range(ROUNDS + 1):
-            for name in random.sample(list(work), len(work)):
-                start = time.perf_counter()
-                work[name]()
-                if round_:  # the first round warms up
-                    times[name].append(time.perf_counter() - start)
-        base = statistics.median(next(iter(times.values())))
-        for name, values in times.items():
-            table.setdefault(name, []).append(f"{statistics.median(values) / base:.1f}×")
-    lines = [f"| {what} | {' | '.join(map(str, shapes))} |", "| --- |" + " --- |" * len(shapes)]
-    return "\n".join([*lines, *(f"| {name} | {' | '.join(cells)} |" for name, cells in table.items())]) + "\n"
+def by_shape(results: list[bench.Result]) -> str:
+    """A Markdown table with a column for each shape."""
+    cases = list(dict.fromkeys(result.case for result in results))
+    lines = [f"| forward | {' | '.join(cases)} |", "| --- |" + " --- |" * len(cases)]
+    for provider in dict.fromkeys(result.provider for result in results):
+        ratios = [result.ratio for result in results if result.provider == provider]
+        lines.append(f"| {provider} | {' | '.join(f'{ratio:.1f}×' for ratio in ratios)} |")
+    return "\n".join(lines) + "\n"
 
 
 def write(name: str, page: Path, table: str) -> None:

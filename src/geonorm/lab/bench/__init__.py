@@ -11,7 +11,7 @@ from .cases import NATIVE, Case, cases, growth
 from .results import Result, append, machine, picture, slope, table, versions
 from .timing import compare
 
-__all__ = ["Result", "append", "machine", "picture", "run", "table"]
+__all__ = ["Case", "Result", "append", "machine", "measure", "picture", "run", "table"]
 
 
 def run(full: bool = False, say: Callable[[str], None] = print) -> list[Result]:
@@ -24,12 +24,13 @@ def run(full: bool = False, say: Callable[[str], None] = print) -> list[Result]:
     seconds = 8.0 if full else 1.0
     found = []
     for case in cases(full):
-        found += _measure(case, seconds, "full" if full else "short")
+        found += measure(case, seconds, "full" if full else "short")
         say(_line(found, case))
     return found + _grow(full, say)
 
 
-def _measure(case: Case, seconds: float, mode: str) -> list[Result]:
+def measure(case: Case, seconds: float, mode: str) -> list[Result]:
+    """Results of one case, its providers timed against each other."""
     about = (machine(), versions(), torch.get_num_threads(), mode)
     return [
         Result(
