@@ -49,10 +49,6 @@ class Places:
         self._spots[id(new)] = spots
         return bool(spots)
 
-    def parents(self, module: nn.Module) -> list[nn.Module]:
-        """The modules it stands in."""
-        return [parent for parent, _ in self._spots.get(id(module), [])]
-
 
 def chosen(model: nn.Module, where: Where) -> Callable[[str, nn.Module], bool]:
     """A test for the modules that ``where`` names. A pattern that matches nothing is an error."""
