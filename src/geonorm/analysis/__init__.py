@@ -1,0 +1,1 @@
+"""Reading a network: one file per diagnostic, each a function of a model and data that returns a plain result."""
