@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.func import vmap
 
-from geonorm.ops import center
+from geonorm.ops import Segments, center
 
 X = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
 BATCH = torch.tensor([0, 2, 2, 3])
@@ -26,11 +26,11 @@ def test_opcheck_segments(phi: float) -> None:
 
 def test_a_mapped_batch_vector_is_refused() -> None:
     with pytest.raises(RuntimeError, match="same `batch` vector"):
-        vmap(lambda b: center(X, 1.5, batch=b, batch_size=5).center)(BATCH.expand(2, -1))
+        vmap(lambda b: center(X, 1.5, None, Segments(b, 5)).center)(BATCH.expand(2, -1))
 
 
 def test_vmap_of_segments() -> None:
     stacked = torch.randn(3, 4, 9, generator=torch.Generator().manual_seed(1))
-    mapped = vmap(lambda x: center(x, 1.5, batch=BATCH, batch_size=5).center)(stacked)
-    looped = torch.stack([center(x, 1.5, batch=BATCH, batch_size=5).center for x in stacked])
+    mapped = vmap(lambda x: center(x, 1.5, None, Segments(BATCH, 5)).center)(stacked)
+    looped = torch.stack([center(x, 1.5, None, Segments(BATCH, 5)).center for x in stacked])
     torch.testing.assert_close(mapped, looped)

@@ -25,8 +25,8 @@ def check_floating(x: Tensor, name: str = "x") -> None:
         raise TypeError(f"expected {name} to have a floating-point dtype (got {x.dtype}); {cure}")
 
 
-def reduced_dims(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
-    """``dim`` as sorted non-negative axes of x, none of them empty."""
+def reduced_dims(x: Tensor, dim: int | Sequence[int] | None, empty_ok: bool = False) -> tuple[int, ...]:
+    """``dim`` as sorted non-negative axes of x, none of them empty unless that is ``empty_ok``."""
     if dim is None:
         dims = tuple(range(x.dim()))
     else:
@@ -45,7 +45,7 @@ def reduced_dims(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
         dims = tuple(sorted(d % x.dim() for d in given))
         if len(set(dims)) < len(dims):
             raise ValueError(f"expected each dimension once in dim (got {given})")
-    if any(x.shape[d] == 0 for d in dims):
+    if not empty_ok and any(x.shape[d] == 0 for d in dims):
         raise ValueError(
             f"expected at least one value to reduce (got x of shape {tuple(x.shape)} reduced over dim {dims}); "
             "an empty group has no center"

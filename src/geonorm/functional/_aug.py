@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..distributed import Group, group_name, grouping
 from ..ops import Axes, Running, Segments, check_values
 from ._arguments import broadcastable, check_floating, exponent, floating, per_group, reduced_dims, segments, weights
 from ._center import check_sweeps
@@ -41,6 +42,7 @@ def aug_norm(
     element_weight: Tensor | None = None,
     batch: Tensor | None = None,
     batch_size: int | None = None,
+    process_group: Group | None = None,
 ) -> AugNorm:
     """Normalize each group of values around its L^φ center.
 
@@ -69,6 +71,8 @@ def aug_norm(
             statistics. Where it is 0 the value is ignored and the output is 0.
         batch: int64, the segment of each row of ``x``, for ragged groups.
         batch_size: number of segments.
+        process_group: the values of a group are spread over the processes of this group, which all make the same call;
+            ``"world"`` for torch's default group. A process may have none. Not with ``batch``. Differentiable once.
 
     Shape:
         - x: any; output: the same; statistics: the shape of ``x`` with the reduced dimensions of size 1, or
@@ -101,6 +105,7 @@ def aug_norm(
         element_weight=element_weight,
         batch=batch,
         batch_size=batch_size,
+        process_group=group_name(process_group),
     )
     assert statistics is not None
     return AugNorm(output, statistics)
@@ -124,6 +129,7 @@ def aug_parts(
     element_weight: Tensor | None = None,
     batch: Tensor | None = None,
     batch_size: int | None = None,
+    process_group: str | None = None,
     running: Running | None = None,
     measured: bool = True,
 ) -> tuple[Tensor, NormStatistics | None]:
@@ -132,12 +138,14 @@ def aug_parts(
     power = exponent(phi)
     check_sweeps(sweeps)
     if batch is None:
-        dims = reduced_dims(x, dim)
-        groups: Axes | Segments = Axes(dims)
+        dims = reduced_dims(x, dim, empty_ok=process_group is not None)
+        groups: Axes | Segments = grouping(dims, process_group)
         if isinstance(power, Tensor):
             power = per_group(power, x.shape, dims, "phi")
         share = None if element_weight is None else weights(element_weight, floating(x))
     else:
+        if process_group is not None:
+            raise ValueError("expected batch or process_group, not both: segments do not extend over processes")
         number = segments(x, batch, batch_size)
         groups = Segments(batch, number)
         if isinstance(power, Tensor):
@@ -159,7 +167,7 @@ def aug_parts(
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
         inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, share)
-        output, statistics = normalize(inputs, Axes((0,)), rule, running, measured)
+        output, statistics = normalize(inputs, grouping((0,), process_group), rule, running, measured)
         return output.reshape(()), statistics
     return normalize(Inputs(x, power, alpha, None, weight, bias, share), groups, rule, running, measured)
 

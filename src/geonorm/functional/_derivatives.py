@@ -49,6 +49,7 @@ def center_vjp(
     need_weight: bool = False,
     floor: Tensor | None = None,
     interior: bool = False,
+    here: Tensor | None = None,
 ) -> Gradients:
     """Gradients of the center from the gradient of its value.
 
@@ -59,7 +60,12 @@ def center_vjp(
         need_phi, need_weight: whether those gradients are wanted.
         floor: a distance per group below which |r| is not followed, if larger than the rounding level.
         interior: a tensor φ is known to lie inside (1, ∞).
+        here: for groups over several processes, the part of ``grad`` that arose in this one. φ's gradient is the part
+            that belongs to it; all parts together are the whole.
     """
+    if not isinstance(phi, Tensor) and phi == 2 and weight is None:
+        mass = groups.count(x).to(x.dtype)
+        return Gradients(groups.expand(grad / torch.where(mass > 0, mass, 1.0)).expand_as(x))
     if not isinstance(phi, Tensor) and phi in (1, math.inf):
         share = _share_of_edges(x, weight, groups, edges)
         values: Tensor = _FirstOrderOnly.apply(groups.expand(grad) * share, x)  # type: ignore[no-untyped-call]
@@ -70,25 +76,25 @@ def center_vjp(
         phi = torch.where(edge, 2.0, phi)
 
     present = unit_of_weight = None
-    size = x.detach().abs()
     if weight is not None:  # selected, not multiplied: ignored entries may be NaN
         present = weight > 0
-        size = torch.where(present, size, 0.0)
+        x = torch.where(present, x, groups.expand(mu))
         weight, unit_of_weight = unit_weight(weight, groups, x.dtype)
-    tallest = groups.max(size)
-    down = _room(tallest, x)
+    low, high = groups.extremes(x.detach())
+    tallest = torch.maximum(high, -low)
+    given, down = x, _room(tallest, x)
     if down is not None:
         x, mu, tallest = x * groups.expand(down), mu * down, tallest * down
+        low, high = low * down, high * down
         floor = None if floor is None else floor * down
     r = x - groups.expand(mu)
-    r = r if present is None else torch.where(present, r, 0.0)
     a = r.abs()
-    largest = groups.max(a.detach())
+    largest = torch.maximum(high - mu, mu - low).detach()
     unit = torch.where(largest > 0, largest, 1.0)  # |r| in units of the largest: no power overflows
     a = a / groups.expand(unit)
     least = 4 * torch.finfo(x.dtype).eps * tallest
     least = (least if floor is None else torch.maximum(least, floor)) / unit
-    w = _slope(a, phi, groups.expand(least.clamp_min(TINY)), groups, mu)
+    w = _slope(a, phi, groups.expand(least.clamp_min(TINY)), groups, mu, largest)
     if weight is not None and present is not None:
         w = torch.where(present, w, 0.0) * weight
     total = groups.sum(w)
@@ -96,7 +102,7 @@ def center_vjp(
     share = w / groups.expand(total)
     if edge is not None:
         everywhere = groups.expand(edge.expand_as(mu))
-        share = torch.where(everywhere, _share_of_edges(x, weight, groups, edges), share)
+        share = torch.where(everywhere, _share_of_edges(given, weight, groups, edges), share)
     values = groups.expand(grad) * share
     if not (need_phi or need_weight):
         return Gradients(values)
@@ -104,7 +110,7 @@ def center_vjp(
     q = _of_dtype(phi - 1, x)  # subtracted first: φ next to 1 would round to it
     distance = a.clamp_min(TINY)
     signed = distance.pow(q if isinstance(q, float) else groups.expand(q.expand_as(mu))) * r.sign()
-    gain = grad * (unit / total) / q
+    gain = unit / total / q
     gain = gain if down is None else gain / down
     if edge is not None:
         gain = torch.where(edge, 0.0, gain)
@@ -112,12 +118,13 @@ def center_vjp(
     if need_phi and isinstance(phi, Tensor):
         moment = signed * distance.log()
         moment = groups.sum(moment if weight is None else moment * weight)
-        flow = gain * moment
-        flow = torch.where(mu.isfinite() | (grad != 0), flow, 0.0)  # a NaN group that nobody asked about is silent
+        own = grad if here is None else here
+        flow = own * gain * moment
+        flow = torch.where(mu.isfinite() | (own != 0), flow, 0.0)  # a NaN group that nobody asked about is silent
         grad_phi = flow.sum_to_size(phi.shape).to(phi.dtype)
     grad_weight = None
     if need_weight and unit_of_weight is not None:
-        grad_weight = groups.expand((gain * unit_of_weight).to(x.dtype)) * signed
+        grad_weight = groups.expand((grad * gain * unit_of_weight).to(x.dtype)) * signed
     return Gradients(values, grad_phi, grad_weight)
 
 
@@ -129,22 +136,19 @@ def _room(tallest: Tensor, x: Tensor) -> Tensor | None:
     return torch.where(tallest > limit, power_of_two(tallest), 1.0).to(x.dtype)
 
 
-def _slope(a: Tensor, phi: float | Tensor, least: Tensor, groups: Grouping, mu: Tensor) -> Tensor:
-    """|r|^(φ−2), with the conventions at r = 0."""
+def _slope(a: Tensor, phi: float | Tensor, least: Tensor, groups: Grouping, mu: Tensor, largest: Tensor) -> Tensor:
+    """|r|^(φ−2), with the conventions at r = 0: for φ > 2 it is 0, but 1 in a group of equal values, which share the
+    gradient."""
+    alone = groups.expand((largest == 0).to(a.dtype))
     if isinstance(phi, Tensor):
         order = groups.expand(_of_dtype(phi, a).expand_as(mu))  # type: ignore[union-attr]
         base = torch.where(order < 2, torch.maximum(a, least), a.clamp_min(TINY))
-        return torch.where((a == 0) & (order > 2), _slope_at_center(a, groups), base.pow(order - 2))
+        return torch.where((a == 0) & (order > 2), alone, base.pow(order - 2))
     if phi == 2:
         return torch.ones_like(a)
     if phi < 2:
         return torch.maximum(a, least).pow(phi - 2)
-    return torch.where(a == 0, _slope_at_center(a, groups), a.clamp_min(TINY).pow(phi - 2))
-
-
-def _slope_at_center(a: Tensor, groups: Grouping) -> Tensor:
-    """For φ > 2: 0, but 1 where all values of the group are equal and share the gradient."""
-    return groups.expand((groups.max(a.detach()) == 0).to(a.dtype))
+    return torch.where(a == 0, alone, a.clamp_min(TINY).pow(phi - 2))
 
 
 def _of_dtype(phi: float | Tensor, x: Tensor) -> float | Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..distributed import Across
 from ..ops import Axes, Center, Grouping, Segments
 from ..ops import center as find_center
 from ._derivatives import center_vjp
@@ -18,7 +19,7 @@ def implicit_center(
 ) -> Center:
     """The center of every group, differentiable in x, φ and weight. Statistics keep the reduced axes with size 1."""
     arguments = visible(x, phi, weight)
-    return Center(*_ImplicitCenter.apply(*arguments, *unpack(groups), sweeps))  # type: ignore[no-untyped-call]
+    return Center(*_ImplicitCenter.apply(*arguments, *unpack(groups)[:3], sweeps))  # type: ignore[no-untyped-call]
 
 
 def visible(*arguments: Any) -> tuple[Any, ...]:
@@ -62,19 +63,25 @@ def center_of_groups(
     if isinstance(phi, Tensor):  # one number stays one number
         power = phi.reshape(()) if phi.numel() == 1 else phi.expand(shape).reshape(flat)
     share = None if weight is None else lay_out(weight)
-    batch, size = (groups.index, groups.number) if isinstance(groups, Segments) else (None, 0)
-    found = find_center(lay_out(x), power, share, batch, size, sweeps, interior)
+    laid_out = groups if isinstance(groups, Segments) else groups.rows()
+    found = find_center(lay_out(x), power, share, laid_out, sweeps, interior)
     return Center(*[value.reshape(shape) for value in found])
 
 
-def unpack(groups: Grouping) -> tuple[Tensor | None, tuple[int, ...], int]:
+def unpack(groups: Grouping) -> tuple[Tensor | None, tuple[int, ...], int, str]:
     """A grouping as arguments that autograd.Function, vmap and the compiler can carry."""
-    return (groups.index, (0,), groups.number) if isinstance(groups, Segments) else (None, groups.dims, 0)
+    if isinstance(groups, Segments):
+        return groups.index, (0,), groups.number, ""
+    return None, groups.dims, 0, groups.name if isinstance(groups, Across) else ""
 
 
-def pack(batch: Tensor | None, dims: tuple[int, ...], number: int) -> Grouping:
-    """The grouping again."""
-    return Axes(dims) if batch is None else Segments(batch, number)
+def pack(
+    batch: Tensor | None, dims: tuple[int, ...], number: int, name: str = "", count: Tensor | None = None
+) -> Grouping:
+    """The grouping again. ``count``: as in ``Across``."""
+    if batch is not None:
+        return Segments(batch, number)
+    return Across(dims, name, count) if name else Axes(dims)
 
 
 class _ImplicitCenter(torch.autograd.Function):

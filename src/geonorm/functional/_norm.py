@@ -160,7 +160,10 @@ class Incoming(NamedTuple):
 def backward(
     grads: Incoming, of: Inputs, found: Found, groups: Grouping, rule: Rule, needs: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the inputs, in their order, for whole groups. ``of.beta`` may be any tensor of β's shape."""
+    """Gradients of the inputs, in their order, for whole groups. ``of.beta`` may be any tensor of β's shape.
+
+    Of groups over several processes each computes its own part: the gradients of parameters add up to the whole.
+    """
     _, need_phi, need_alpha, need_shift, need_gamma, need_beta, need_weight = needs
     center, spread, weight, alpha = found.center, found.spread, of.weight, of.alpha
     values, g = of.x.to(center.dtype), grads.output.to(center.dtype)
@@ -173,7 +176,7 @@ def backward(
     dz = h * groups.expand(rho)
     d_values = d_weight = d_phi = None
     if rule.scaled:
-        d_spread = grads.spread - (spread * rho) * rho * groups.sum(h * x_hat)
+        (d_spread,) = groups.join(grads.spread - (spread * rho) * rho * groups.here.sum(h * x_hat))
         source = values if rule.scale_first else z
         through_spread, d_weight = _spread_vjp(d_spread, grads.middle, source, found, weight, groups, rule, need_weight)
         if rule.scale_first:
@@ -182,9 +185,9 @@ def backward(
             dz = dz + through_spread
     d_values = dz if d_values is None else d_values + dz
     if rule.centered:
-        removed = groups.sum(dz if isinstance(alpha, float) and alpha == 1 else alpha * dz)
+        d_center = grads.center - groups.here.sum(dz if isinstance(alpha, float) and alpha == 1 else alpha * dz)
         through = center_vjp(
-            grads.center - removed,
+            groups.join(d_center)[0],
             values,
             center,
             of.phi,
@@ -195,6 +198,7 @@ def backward(
             need_weight=need_weight,
             floor=rule.grad_floor * spread.detach() if rule.grad_floor else None,
             interior=rule.interior,
+            here=d_center,
         )
         d_values, d_phi = d_values + through.values, through.phi
         if through.weight is not None:
@@ -255,13 +259,14 @@ def _moments(values: Tensor, weight: Tensor | None, groups: Grouping) -> tuple[T
     mass = groups.count(values) if share is None else groups.sum(share).double()
     mass = torch.where(mass > 0, mass, 1.0)
 
-    def mean_of(v: Tensor) -> Tensor:
-        return (groups.sum(v if share is None else v * share).double() / mass).to(values.dtype)
+    def means_of(*each: Tensor) -> list[Tensor]:
+        sums = groups.join(*[groups.here.sum(v if share is None else v * share) for v in each])
+        return [(total.double() / mass).to(values.dtype) for total in sums]
 
-    rough = mean_of(values)
+    (rough,) = means_of(values)
     centred = values - groups.expand(rough)
-    rest = mean_of(centred)
-    return rough + rest, (mean_of(centred.square()) - rest.square()).clamp_min(0.0)
+    rest, square = means_of(centred, centred.square())
+    return rough + rest, (square - rest.square()).clamp_min(0.0)
 
 
 def _shifts_whole_groups(of: Inputs, groups: Grouping) -> bool:

@@ -1,9 +1,8 @@
 """The normalization as a differentiable function, worked through in blocks of groups that fit the cache.
 
 Groups are independent, so a large tensor can be normalized a few groups at a time: every intermediate result then
-stays in the cache, and no second copy of the tensor is ever made. A compiler that traces, and a torch.func
-transform, see the
-whole tensor at once.
+stays in the cache, and no second copy of the tensor is ever made. A compiler that traces, and a torch.func transform,
+see the whole tensor at once.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def normalize(
     ``alpha``, ``shift``, ``gamma`` and ``beta`` broadcast to x; φ to the statistics; ``weight`` has x's shape. Entries
     of weight 0 come out as 0. The buffers of ``running`` follow the statistics, which come back if ``measured``.
     """
-    plan = _native.plan(of, groups, rule, running)
+    plan = None if groups.joint else _native.plan(of, groups, rule, running)
     if plan is not None:
         found = _native.run(of, plan, running, measured, lambda again: _on_torch(again, groups, rule))
         if found is not None:
@@ -62,9 +61,10 @@ class _Normalize(torch.autograd.Function):
         batch: Tensor | None,
         dims: tuple[int, ...],
         number: int,
+        name: str,
         *choices: Any,
     ) -> tuple[Tensor, ...]:
-        groups, rule = pack(batch, dims, number), Rule(*choices)
+        groups, rule = pack(batch, dims, number, name), Rule(*choices)
         inputs = Inputs(x, phi, alpha, shift, gamma, beta, weight)
         blocks = _blocks(inputs, groups)
         if not blocks:
@@ -80,7 +80,7 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, phi, alpha, shift, gamma, beta, weight, batch, ctx.dims, ctx.number, *choices = inputs
+        x, phi, alpha, shift, gamma, beta, weight, batch, ctx.dims, ctx.number, ctx.name, *choices = inputs
         found = Found(*output[1:])
         ctx.rule = Rule(*choices)
         ctx.phi, ctx.alpha = (None if isinstance(value, Tensor) else value for value in (phi, alpha))
@@ -92,7 +92,14 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, phi, alpha, shift, gamma, weight, batch, *saved = ctx.saved_tensors
-        found, groups, rule = Found(*saved), pack(batch, ctx.dims, ctx.number), ctx.rule
+        found, rule = Found(*saved), ctx.rule
+        if ctx.name and torch.is_grad_enabled():
+            raise RuntimeError(
+                "expected a first derivative (got create_graph=True): a normalization over several processes has no "
+                "second one; geonorm.unsync(model) normalizes in each process alone, which has"
+            )
+        count = found.mass.reshape(-1)[:1] if weight is None else None
+        groups = pack(batch, ctx.dims, ctx.number, ctx.name, count)
         # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
         beta = None if ctx.beta is None else x.new_empty((), dtype=ctx.beta[1]).expand(ctx.beta[0])
         inputs = Inputs(
@@ -100,7 +107,7 @@ class _Normalize(torch.autograd.Function):
         )
         incoming = Incoming(grads[0], grads[1], grads[2], grads[6])
         needs = ctx.needs_input_grad[: len(inputs)]
-        nothing = [None] * (3 + len(rule))
+        nothing = [None] * (4 + len(rule))
         blocks = [] if torch.is_grad_enabled() else _blocks(inputs, groups)
         if not blocks:
             return *backward(incoming, inputs, found, groups, rule, needs), *nothing
@@ -155,8 +162,8 @@ class _Block(NamedTuple):
 def _blocks(inputs: Inputs, groups: Grouping) -> list[_Block]:
     """How to cut a large tensor; nothing if it is small, or if the data must not be looked at."""
     x = inputs.x
-    if not isinstance(groups, Axes) or x.numel() <= 2 * _BLOCK:
-        return []
+    if not isinstance(groups, Axes) or groups.joint or x.numel() <= 2 * _BLOCK:
+        return []  # of joint groups all processes must take the same steps, whatever the size here
     if not can_look(*[value for value in inputs if isinstance(value, Tensor)]):
         return []
     kept = [d for d in range(x.dim()) if d not in groups.dims and x.shape[d] > 1]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..ops import Axes, Running, check_values
+from ..distributed import Group, group_name, grouping
+from ..ops import Running, check_values
 from ._arguments import broadcastable, check_floating, exponent, floating, per_group, reduced_dims, weights
 from ._aug import AugNorm
 from ._center import check_sweeps
@@ -38,6 +39,7 @@ def pop_norm(
     sweeps: int | None = None,
     interior: bool = False,
     element_weight: Tensor | None = None,
+    process_group: Group | None = None,
 ) -> AugNorm:
     """Normalize each group of values as POP-Norm does: shift, then divide.
 
@@ -61,7 +63,7 @@ def pop_norm(
         scale: whether to divide by the spread.
         shift: ``"add"`` or ``"mul"``.
         order: ``"center_first"`` or ``"scale_first"``.
-        spread_phi, spread_floor, grad_floor, sweeps, interior, element_weight: as in ``aug_norm``.
+        spread_phi, spread_floor, grad_floor, sweeps, interior, element_weight, process_group: as in ``aug_norm``.
 
     Shape:
         - x: any; output: the same; statistics: the shape of ``x`` with the reduced dimensions of size 1.
@@ -92,6 +94,7 @@ def pop_norm(
         sweeps=sweeps,
         interior=interior,
         element_weight=element_weight,
+        process_group=group_name(process_group),
     )
     assert statistics is not None
     return AugNorm(output, statistics)
@@ -117,19 +120,21 @@ def pop_parts(
     sweeps: int | None,
     interior: bool,
     element_weight: Tensor | None = None,
+    process_group: str | None = None,
     running: Running | None = None,
     measured: bool = True,
 ) -> tuple[Tensor, NormStatistics | None]:
     """What ``pop_norm`` and the layers call, as ``aug_parts``."""
     check_floating(x)
-    dims = reduced_dims(x, dim)
+    dims = reduced_dims(x, dim, empty_ok=process_group is not None)
+    groups = grouping(dims, process_group)
     power = exponent(phi)
     if isinstance(power, Tensor):
         power = per_group(power, x.shape, dims, "phi")
     check_sweeps(sweeps)
     check_choices(shift, order)
     share = None if element_weight is None else weights(element_weight, floating(x))
-    check_values(share, Axes(dims))
+    check_values(share, groups)
     for name, value in (("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)
@@ -147,7 +152,7 @@ def pop_parts(
     )
     alpha, inside, gamma, outside = pop_parameters(weight, bias, kappa, center, scale, shift, order)
     inputs = Inputs(x, power, alpha, inside, gamma, outside, share)
-    return normalize(inputs, Axes(dims), rule, running, measured)
+    return normalize(inputs, groups, rule, running, measured)
 
 
 def pop_parameters(

@@ -69,6 +69,7 @@ class PopLayer(NormLayer):
         share: Tensor | None,
         running: Running | None = None,
         measured: bool = False,
+        group: str | None = None,
     ) -> tuple[Tensor, NormStatistics | None]:
         phi = self.phi
         return pop_parts(
@@ -83,6 +84,7 @@ class PopLayer(NormLayer):
             shift=self.shift,
             order=self.order,
             element_weight=share,
+            process_group=group,
             running=running,
             measured=measured,
             **self._function_options(),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..distributed import grouping
 from ..functional import affine_norm
 from ..functional._arguments import spread_power
 from ..functional._aug import affine_of
@@ -31,6 +32,21 @@ class RunningNormLayer(NormLayer):
     running_center: Tensor | None
     running_scale: Tensor | None
     num_batches_tracked: Tensor | None
+    process_group: str | None = None  # by name; layers over the batch may have one
+
+    def _joint_group(self) -> str | None:
+        """The group over which this batch is measured: in training only, so that evaluation never waits for others."""
+        return self.process_group if self.training else None
+
+    def _values_per_channel(self, input: Tensor, group: str | None) -> float:
+        """How many values of a channel this batch has, in all processes; inf if a traced graph cannot know."""
+        number = input.numel() // max(1, input.shape[1])
+        if group is None:
+            return number
+        groups = grouping((0, *range(2, input.dim())), group)
+        if not groups.joint:
+            return number
+        return math.inf if torch.compiler.is_compiling() else float(groups.count(input).flatten()[0])
 
     def _running_buffers(self, channels: int, track: bool, factory: dict[str, Any]) -> None:
         self.track_running_stats = track

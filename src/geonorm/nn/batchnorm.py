@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from ..distributed import Group, group_name
 from ..functional._aug import aug_parts
 from ._base import AugOptions, along_channels, check_batch_input, element_weight, pass_through
 from ._running import RunningNormLayer
@@ -27,11 +28,13 @@ class _AugBatchNorm(RunningNormLayer):
         dtype: torch.dtype | None = None,
         *,
         bias: bool = True,
+        process_group: Group | None = None,
         **options: Unpack[AugOptions],
     ) -> None:
         super().__init__()
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
+        self.process_group = group_name(process_group)
         self._set_options(options, (num_features,), (num_features,), factory)
         self._affine_parameters((num_features,), affine, affine and bias, factory)
         self._running_buffers(num_features, track_running_stats, factory)
@@ -41,11 +44,13 @@ class _AugBatchNorm(RunningNormLayer):
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
         gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
-        if not input.numel():
+        group = self._joint_group()
+        values = self._values_per_channel(input, group)
+        if values == 0:
             return pass_through(input, gamma, beta)
-        if not self._measures(input):
+        if not self._measures(input, values):
             return self._evaluate(input)
-        if input.numel() == self.num_features and self.single_element == "identity":
+        if values == 1 and self.single_element == "identity":
             return pass_through(input, gamma, beta)
         phi, alpha = self.phi, self._alpha()
         return aug_parts(
@@ -56,16 +61,17 @@ class _AugBatchNorm(RunningNormLayer):
             weight=gamma,
             bias=beta,
             element_weight=element_weight(mask, weight),
+            process_group=group,
             running=self._running(),
             measured=False,
             **self._function_options(),
         )[0]
 
-    def _measures(self, input: Tensor) -> bool:
+    def _measures(self, input: Tensor, values: float) -> bool:
         """Whether this batch is normalized with its own statistics."""
         if not self.training and self.track_running_stats:
             return False
-        if input.numel() == self.num_features and self.training:
+        if values == 1 and self.training:
             if self.single_element == "error":
                 raise ValueError(
                     f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
@@ -79,6 +85,7 @@ class _AugBatchNorm(RunningNormLayer):
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}, {self._describe()}"
+            + ("" if self.process_group is None else f", process_group={self.process_group!r}")
         )
 
 
@@ -101,6 +108,8 @@ class AugBatchNorm1d(_AugBatchNorm):
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
+        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+            default group. See ``geonorm.sync``.
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
 
     Shape:
@@ -135,6 +144,8 @@ class AugBatchNorm2d(_AugBatchNorm):
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
+        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+            default group. See ``geonorm.sync``.
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
 
     Shape:
@@ -169,6 +180,8 @@ class AugBatchNorm3d(_AugBatchNorm):
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
+        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+            default group. See ``geonorm.sync``.
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
 
     Shape:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from ..distributed import Group, group_name, grouping
 from ..functional import NormStatistics
 from ..functional._arguments import spread_power
 from ..functional._pop import pop_parameters
-from ..ops import follow, statistics_paused
+from ..ops import Axes, follow, statistics_paused
 from ._base import along_channels, check_batch_input, element_weight
 from ._pop import PopLayer, PopOptions
 from ._running import RunningNormLayer
@@ -34,11 +35,13 @@ class _PopNorm(PopLayer, RunningNormLayer):
         dtype: torch.dtype | None = None,
         *,
         bias: bool = True,
+        process_group: Group | None = None,
         **options: Unpack[PopOptions],
     ) -> None:
         super().__init__()
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
+        self.process_group = group_name(process_group)
         self._set_pop(options, (num_features,), num_features, factory)
         self._affine_parameters((num_features,), affine and self.scale, affine and bias and self.center, factory)
         self._running_buffers(num_features, track_running_stats, factory)
@@ -57,9 +60,11 @@ class _PopNorm(PopLayer, RunningNormLayer):
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
-        if not input.numel():
+        group = self._joint_group()
+        values = self._values_per_channel(input, group)
+        if values == 0:
             return input.clone()
-        single = input.numel() == self.num_features
+        single = values == 1
         if self.track_running_stats and (not self.training or (single and self.single_element == "running")):
             return self._evaluate(input)
         if single and self.training:
@@ -73,30 +78,27 @@ class _PopNorm(PopLayer, RunningNormLayer):
         share = element_weight(mask, weight)
         extremes = self.training and self.running_upper is not None
         output, statistics = self._pop(
-            input, dims, lambda p: along_channels(p, input), share, self._running(), measured=extremes
+            input, dims, lambda p: along_channels(p, input), share, self._running(), extremes, group
         )
         if extremes and statistics is not None:
-            self._follow_extremes(input, statistics, dims, share)
+            self._follow_extremes(input, statistics, grouping(dims, group), share)
         return output
 
     @torch.no_grad()
-    def _follow_extremes(
-        self, input: Tensor, statistics: NormStatistics, dims: tuple[int, ...], share: Tensor | None
-    ) -> None:
+    def _follow_extremes(self, input: Tensor, statistics: NormStatistics, groups: Axes, share: Tensor | None) -> None:
         """The largest |z| depends on the shift: both ends are followed, and evaluation adds the shift to them."""
         if self.running_upper is None or self.running_lower is None or self.num_batches_tracked is None:
             return
         if statistics_paused():
             return
-        values = input.detach().to(statistics.center.dtype)
-        high, low = values, values
-        if share is not None:
-            present = (share > 0).expand_as(values)
-            high, low = torch.where(present, values, -math.inf), torch.where(present, values, math.inf)
-        factor = 1.0 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
         center = statistics.center.detach()
-        follow(self.running_upper, high.amax(dims, keepdim=True) - center, factor)
-        follow(self.running_lower, center - low.amin(dims, keepdim=True), factor)
+        values = input.detach().to(center.dtype)
+        if share is not None:
+            values = torch.where((share > 0).expand_as(values), values, center)  # ignored: neither end
+        low, high = groups.extremes(values)
+        factor = 1.0 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
+        follow(self.running_upper, high - center, factor)
+        follow(self.running_lower, center - low, factor)
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         assert self.running_mean is not None
@@ -126,6 +128,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}, {self._describe()}"
+            + ("" if self.process_group is None else f", process_group={self.process_group!r}")
         )
 
 
@@ -146,6 +149,8 @@ class PopNorm1d(_PopNorm):
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn the shift β too.
+        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+            default group. See ``geonorm.sync``.
         options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
 
     Shape:
@@ -178,6 +183,8 @@ class PopNorm2d(_PopNorm):
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn the shift β too.
+        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+            default group. See ``geonorm.sync``.
         options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
 
     Shape:
@@ -210,6 +217,8 @@ class PopNorm3d(_PopNorm):
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn the shift β too.
+        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+            default group. See ``geonorm.sync``.
         options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
 
     Shape:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import check_exponent, check_values
+from .checks import can_look, check_exponent, check_values
 from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
 from .median import middle_values
 from .solver import Solution, look, solve
@@ -35,27 +35,42 @@ class Center(NamedTuple):
 def center(
     x: Tensor,
     phi: float | Tensor,
-    weight: Tensor | None = None,
-    batch: Tensor | None = None,
-    batch_size: int = 0,
+    weight: Tensor | None,
+    groups: Grouping,
     sweeps: int | None = None,
     interior: bool = False,
 ) -> Center:
-    """The center of every row, or of every segment when ``batch`` is given.
+    """The center of every row, or of every segment.
 
     Args:
         x: float32 or float64, ``[groups, members]`` or ``[members, features]``.
         phi: a number or a tensor that broadcasts to the statistics.
         weight: non-negative, of x's shape.
-        batch: segment of each member, int64.
-        batch_size: number of segments.
+        groups: ``Axes((1,))`` for rows, in this process or over several, or segments.
         sweeps: a fixed number of sweeps in place of the adaptive stop.
         interior: φ is known to lie inside (1, ∞); spares a traced graph the median that φ = 1 would need.
     """
     if sweeps is not None and torch.compiler.is_compiling():
-        return _find(x, phi, weight, _groups(batch, batch_size), sweeps, interior)
+        return _find(x, phi, weight, groups, sweeps, interior)
+    if groups.joint:
+        return _find_together(x, phi, weight, groups, sweeps, interior)
+    batch, batch_size = (groups.index, groups.number) if isinstance(groups, Segments) else (None, 0)
     power = phi if isinstance(phi, Tensor) else torch.tensor(phi, dtype=torch.float64, device=x.device)
     return Center(*torch.ops.geonorm.center(x, power.detach(), weight, batch, batch_size, sweeps))
+
+
+def _find_together(
+    x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None, interior: bool
+) -> Center:
+    """Over several processes. Each step is taken by all of them, so nothing of it can hide inside an operator."""
+    if torch.compiler.is_compiling() and (isinstance(phi, Tensor) or phi not in (1, 2, math.inf)):
+        raise RuntimeError(
+            "expected a fixed number of sweeps to compile a center over several processes (got sweeps=None): the "
+            "adaptive stop looks at the data; construct the layer with sweeps=12, or compile without fullgraph"
+        )
+    if isinstance(phi, Tensor) and can_look(phi):
+        check_exponent(phi)
+    return _find(x, phi, weight, groups, sweeps, interior)
 
 
 def _groups(batch: Tensor | None, batch_size: int) -> Grouping:
@@ -131,17 +146,18 @@ def _center_vmap(
 def _find(
     x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None, interior: bool
 ) -> Center:
-    decide = sweeps is None or not torch.compiler.is_compiling()  # may Python look at the data?
+    # May Python look at the data? A traced graph with the adaptive stop is inside of the operator here.
+    decide = not torch.compiler.is_compiling() or (sweeps is None and not groups.joint)
     if weight is not None:
         present = weight > 0
         x = torch.where(present, x, groups.expand(groups.min(torch.where(present, x, math.inf))))
         weight, _ = unit_weight(weight, groups, torch.float64)
     exact_weight, weight = weight, None if weight is None else weight.to(x.dtype)
-    rescale = _rescale(x, groups)
-    given = x
+    given, (low, high) = x, groups.extremes(x)
+    rescale = _rescale(low, high)
     if not decide or bool((rescale != 1).any()):
         x = x * groups.expand(rescale)
-    seen = look(x, weight, groups)
+    seen = look(x, weight, groups, (low * rescale, high * rescale))
 
     nan = torch.full_like(seen.mean, math.nan)
     result = Solution(nan, nan, torch.zeros_like(nan, dtype=torch.int64))
@@ -172,10 +188,10 @@ def _find(
     result = Solution(result.center * unscale, result.bound * unscale, result.sweeps)
     lower = upper = result.center
     if (where := at(1)) is not None:
-        low, high = middle_values(given, exact_weight, groups)
-        result, lower, upper = _midpoint(where, low, high, result, lower, upper)
+        middle = middle_values(given, exact_weight, groups)
+        result, lower, upper = _midpoint(where, *middle, result, lower, upper)
     if (where := at(math.inf)) is not None:
-        result, lower, upper = _midpoint(where, groups.min(given), groups.max(given), result, lower, upper)
+        result, lower, upper = _midpoint(where, low, high, result, lower, upper)
     return _finish(x, result, lower, upper, seen.mass == 0)
 
 
@@ -189,13 +205,13 @@ def _midpoint(
     return exact, torch.where(where, low, lower), torch.where(where, high, upper)
 
 
-def _rescale(x: Tensor, groups: Grouping) -> Tensor:
+def _rescale(low: Tensor, high: Tensor) -> Tensor:
     """A power of two per group that brings magnitudes no float arithmetic is safe at back to about 1; mostly 1."""
-    largest = torch.maximum(groups.max(x), -groups.min(x)).double()
-    limit = {torch.float32: 2.0**60, torch.float64: 2.0**500}[x.dtype]
+    largest = torch.maximum(high, -low).double()
+    limit = {torch.float32: 2.0**60, torch.float64: 2.0**500}[low.dtype]
     unsafe = (largest > limit) | (largest < 1 / limit)
-    factor = power_of_two(largest).clamp(max=torch.finfo(x.dtype).max / 2)
-    return torch.where(unsafe, factor, 1.0).to(x.dtype)
+    factor = power_of_two(largest).clamp(max=torch.finfo(low.dtype).max / 2)
+    return torch.where(unsafe, factor, 1.0).to(low.dtype)
 
 
 def _finish(x: Tensor, result: Solution, lower: Tensor, upper: Tensor, empty: Tensor) -> Center:

@@ -1,7 +1,8 @@
 """What a group of values is: the slices left by reduced axes, or the ragged segments of a batch vector.
 
-The mathematics is written once against these two classes. A *statistic* has one entry per group; ``expand`` gives
-every element the statistic of its own group.
+The mathematics is written once against these classes. A *statistic* has one entry per group; ``expand`` gives every
+element the statistic of its own group. A group may have members in other processes too (``joint``): sums and extremes
+are then those of all processes, ``here`` is the part in this one, and ``join`` adds up what the parts have found.
 """
 
 from __future__ import annotations
@@ -16,8 +17,31 @@ from torch import Tensor
 class Axes:
     """The values that share their kept coordinates form a group; statistics keep the reduced axes with size 1."""
 
+    joint = False
+
     def __init__(self, dims: tuple[int, ...]) -> None:
         self.dims = dims
+
+    @property
+    def here(self) -> Axes:
+        """The members in this process."""
+        return self
+
+    def rows(self) -> Axes:
+        """The same groups when they are laid out as rows."""
+        return Axes((1,))
+
+    def join(self, *statistics: Tensor) -> tuple[Tensor, ...]:
+        """Sums over the members here as sums over all members."""
+        return statistics
+
+    def agree(self, mask: Tensor) -> Tensor:
+        """Where any process says so: what decides how often the others are asked must be the same everywhere."""
+        return mask
+
+    def extremes(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Smallest and largest of each group."""
+        return self.min(values), self.max(values)
 
     def sum(self, values: Tensor) -> Tensor:
         return values.sum(self.dims, keepdim=True)
@@ -45,9 +69,24 @@ class Segments:
     ``torch.use_deterministic_algorithms(True)``, as everything built on scatter.
     """
 
+    joint = False
+
     def __init__(self, index: Tensor, number: int) -> None:
         self.index = index
         self.number = number
+
+    @property
+    def here(self) -> Segments:
+        return self
+
+    def join(self, *statistics: Tensor) -> tuple[Tensor, ...]:
+        return statistics
+
+    def agree(self, mask: Tensor) -> Tensor:
+        return mask
+
+    def extremes(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        return self.min(values), self.max(values)
 
     def _per_element(self, values: Tensor) -> Tensor:
         return self.index.reshape(-1, *[1] * (values.dim() - 1)).expand_as(values)

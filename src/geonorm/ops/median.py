@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .grouping import Grouping, Segments
+from .grouping import Axes, Grouping, Segments
 
 _SLACK = 4 * torch.finfo(torch.float64).eps  # rounding of a cumulative weight, relative to the whole
 
@@ -20,6 +20,8 @@ def middle_values(x: Tensor, weight: Tensor | None, groups: Grouping) -> tuple[T
         if not len(x):
             return (x.new_zeros(groups.number, x.shape[1]),) * 2
         lower, upper = _of_segments(x, weight, groups)
+    elif groups.joint:
+        lower, upper = _by_bisection(x, weight, groups)
     elif weight is None:
         return _of_rows(x)
     else:
@@ -69,3 +71,36 @@ def _of_segments(x: Tensor, weight: Tensor | None, groups: Segments) -> tuple[Te
 
     slack = _SLACK * (total[-1] + len(x))
     return first_to_reach(half - slack), first_to_reach(half + slack)
+
+
+def _by_bisection(x: Tensor, weight: Tensor | None, groups: Axes) -> tuple[Tensor, Tensor]:
+    """Without sorting or gathering: bisection on the bits of a float, which are ordered as the floats are.
+
+    Every round asks for one number per group, the weight at or below a value, and 32 or 64 rounds reach the exact one.
+    """
+    bits = torch.int32 if x.dtype == torch.float32 else torch.int64
+
+    def key_of(value: Tensor) -> Tensor:  # its own inverse: the order of negative numbers is turned round
+        code = value.view(bits)
+        return code ^ ((code >> (8 * code.element_size() - 1)) & torch.iinfo(bits).max)
+
+    def value_of(key: Tensor) -> Tensor:
+        return (key ^ ((key >> (8 * key.element_size() - 1)) & torch.iinfo(bits).max)).view(x.dtype)
+
+    def reached(value: Tensor) -> Tensor:
+        inside = (x <= value).double()
+        return groups.sum(inside if weight is None else inside * weight)
+
+    size = groups.count(x)
+    half = 0.5 * (size if weight is None else groups.sum(weight.double()))
+    slack = 0.0 if weight is None else _SLACK * size * half
+    low, high = (key_of(end.contiguous()) for end in groups.extremes(x))
+    low = low - 1  # not reached there, reached at high
+    for _ in range(8 * x.element_size()):
+        middle = (low >> 1) + (high >> 1) + (low & high & 1)
+        enough = reached(value_of(middle)) >= half - slack
+        low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+    lower = value_of(high)
+    shared = reached(lower) >= half + slack if weight is not None else reached(lower) > half
+    following = groups.min(torch.where(x > lower, x, torch.inf))
+    return lower, torch.where(shared, lower, following)

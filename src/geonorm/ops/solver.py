@@ -81,6 +81,16 @@ class _Sums(NamedTuple):
             torch.where(keep, self.nearest_below, 0.0) + torch.where(take, other.nearest_below, 0.0),
         )
 
+    def joined(self, groups: Grouping, near: bool) -> _Sums:
+        """The sums over all processes."""
+        if not near:
+            return _Sums(*groups.join(*self[:5]), *self[5:])  # type: ignore[call-arg]
+        nearest = groups.min(self.nearest)
+        mine = self.nearest == nearest
+        sides = (torch.where(mine, side, 0.0) for side in (self.nearest_above, self.nearest_below))
+        *sums, above, below = groups.join(*self[:5], *sides)
+        return _Sums(*sums, nearest, above, below)  # type: ignore[call-arg]
+
 
 def _sweep(
     x: Tensor,
@@ -141,6 +151,9 @@ def _sweep_rows(
 ) -> _Sums:
     """The sweep over the rows still active, tile by tile. Rows already solved return zeros."""
     columns = x.shape[1]
+    if not columns:  # a process without values, beside others that have some
+        nothing = torch.zeros_like(y)
+        return _Sums(*[nothing] * 5, torch.full_like(y, math.inf), nothing, nothing)  # type: ignore[call-arg]
     rows = active.nonzero()[:, 0] if not bool(active.all()) else torch.arange(len(x), device=x.device)
     out = _Sums(*(y.new_zeros(y.shape) for _ in _Sums._fields))
     height, width = max(1, _TILE // columns), min(columns, _TILE)
@@ -225,8 +238,11 @@ def _step_by_nearest(s: _Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor) 
     return span * (t + c.sign() * u.pow(1 / q))
 
 
-def look(x: Tensor, weight: Tensor | None, groups: Grouping) -> Extent:
-    """The statistics that need no solving. Where the weight is 0, x must hold some value of its group."""
+def look(x: Tensor, weight: Tensor | None, groups: Grouping, ends: tuple[Tensor, Tensor]) -> Extent:
+    """The statistics that need no solving. Where the weight is 0, x must hold some value of its group.
+
+    ``ends``: the extremes of x, which are known already.
+    """
     mass = groups.count(x) if weight is None else groups.sum(weight.double())
 
     def mean(values: Tensor) -> Tensor:
@@ -235,8 +251,8 @@ def look(x: Tensor, weight: Tensor | None, groups: Grouping) -> Extent:
     rough = mean(x).to(x.dtype)  # a second pass about it keeps the digits that an offset would cost
     centred = x - groups.expand(rough)
     return Extent(
-        lowest=groups.min(x).double(),
-        highest=groups.max(x).double(),
+        lowest=ends[0].double(),
+        highest=ends[1].double(),
         mean=rough.double() + mean(centred),
         mass=mass,
         lightest=None if weight is None else groups.min(torch.where(weight > 0, weight, math.inf)).double(),
@@ -260,8 +276,8 @@ def solve(
     span = hi - lo
     active = span.isfinite() & (span > 0) & q.isfinite() & (q > 0)
     y = torch.where(span.isfinite() & ~q.isnan(), seen.mean, math.nan)
-    if adaptive and isinstance(groups, Axes) and x.shape[1] > 16 * _SUBSAMPLE:
-        y = _start_from_sample(x, phi, weight, seen, y)
+    if adaptive and isinstance(groups, Axes) and not groups.joint and x.shape[1] > 16 * _SUBSAMPLE:
+        y = _start_from_sample(x, phi, weight, y)
     y = y.clamp(lo, hi)
     center, bound = y, torch.where(y.isfinite(), 0.0, math.nan)
     used = torch.zeros_like(y, dtype=torch.int64)
@@ -270,8 +286,10 @@ def solve(
     resolution = 2 * max(eps * eps, torch.finfo(torch.float64).eps)  # of y as the sweep sees it
     grain = max(eps * eps, 100 * TINY) * span  # nothing smaller is looked for next to a tie
     for k in range(1, (_MAX_SWEEPS if sweeps is None else sweeps) + 1):
-        if adaptive and not bool(active.any()):
-            break
+        if adaptive:
+            active = groups.agree(active)
+            if not bool(active.any()):
+                break
         head = y.to(x.dtype).double()
         y = head + (y - head).to(x.dtype).double()  # the point as the sweep sees it
         up, down = (seen.highest - y).clamp_min(0.0), (y - seen.lowest).clamp_min(0.0)
@@ -280,7 +298,9 @@ def solve(
         if adaptive and isinstance(groups, Axes):
             s = _sweep_rows(x, weight, y, up, down, order, near, active[:, 0])
         else:
-            s = _sweep(x, weight, y, up, down, order, groups, near)
+            s = _sweep(x, weight, y, up, down, order, groups.here, near)
+        if groups.joint:
+            s = s.joined(groups, near)
         e = _evaluate(s, up, down, q, seen, eps)
         step = e.step
         if singular:
@@ -309,12 +329,11 @@ def solve(
     return Solution(center, bound, used)
 
 
-def _start_from_sample(
-    x: Tensor, phi: float | Tensor, weight: Tensor | None, seen: Extent, otherwise: Tensor
-) -> Tensor:
+def _start_from_sample(x: Tensor, phi: float | Tensor, weight: Tensor | None, otherwise: Tensor) -> Tensor:
     """The center of a strided subsample of each row: it costs little and saves one or two sweeps over all the data."""
     stride = x.shape[1] // _SUBSAMPLE
     sample, sample_weight = x[:, ::stride], None if weight is None else weight[:, ::stride]
     groups = Axes((1,))
-    start = solve(sample, phi, sample_weight, groups, look(sample, sample_weight, groups)).center
+    seen = look(sample, sample_weight, groups, groups.extremes(sample))
+    start = solve(sample, phi, sample_weight, groups, seen).center
     return torch.where(start.isfinite(), start, otherwise)

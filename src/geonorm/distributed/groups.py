@@ -1,0 +1,64 @@
+"""Process groups by name: a layer that holds a name, not the group itself, can be copied, pickled and compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import torch
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+Group: TypeAlias = "ProcessGroup | str"
+
+WORLD = "world"  # torch's default group, whatever its name is; it need not exist yet
+
+
+class Members(NamedTuple):
+    """A group that exists: the name that torch knows it by, and how many processes are in it."""
+
+    name: str
+    size: int
+
+
+def group_name(group: Group | None) -> str | None:
+    """The name of a process group; ``"world"`` is the default group. None, for no group, stays None."""
+    if group is None or isinstance(group, str):
+        return group
+    name = getattr(group, "group_name", None)
+    if not isinstance(name, str):
+        raise TypeError(
+            "expected process_group to be a torch.distributed.ProcessGroup, a group's name, 'world' for the default "
+            f"group, or None (got {type(group).__name__})"
+        )
+    import torch.distributed as dist
+
+    return WORLD if group is dist.group.WORLD else name
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def members(name: str) -> Members:
+    """The group of that name."""
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        raise RuntimeError(f"expected a torch with torch.distributed for process_group={name!r} (this one has none)")
+    if not dist.is_initialized():
+        raise RuntimeError(
+            f"expected an initialized process group for process_group={name!r}; call "
+            "torch.distributed.init_process_group first, or geonorm.unsync(model) to train in one process"
+        )
+    if name == WORLD:
+        group = dist.group.WORLD
+    else:
+        try:
+            group = dist.distributed_c10d._resolve_process_group(name)  # type: ignore[attr-defined, arg-type]
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise RuntimeError(
+                f"expected a process group named {name!r} in this process (there is none); "
+                "geonorm.sync(model, process_group) sets the group of a model anew"
+            ) from error
+    assert group is not None
+    if dist.get_rank(group) < 0:
+        raise RuntimeError(f"expected this process to be a member of process_group={name!r} (it is not)")
+    return Members(group.group_name, group.size())
