@@ -35,7 +35,9 @@ from .surgery import (
     param_groups,
     recalibrate,
     revert,
+    sync,
     unfreeze,
+    unsync,
 )
 
 __all__ = [
@@ -71,6 +73,8 @@ __all__ = [
     "param_groups",
     "recalibrate",
     "revert",
+    "sync",
     "unfreeze",
+    "unsync",
     "weight_standardization",
 ]

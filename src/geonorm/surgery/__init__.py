@@ -8,6 +8,7 @@ from .recalibrate import recalibrate
 from .report import Report
 from .revert import revert
 from .stat_update import no_stat_update
+from .sync import sync, unsync
 
 __all__ = [
     "Report",
@@ -18,5 +19,7 @@ __all__ = [
     "param_groups",
     "recalibrate",
     "revert",
+    "sync",
     "unfreeze",
+    "unsync",
 ]

@@ -11,7 +11,7 @@ from ..nn.specs import Spec, create_norm, parse_spec
 from .freeze import carry_freeze, is_frozen
 from .holders import Holders
 from .layouts import dress, factory_of, is_norm, is_ours, layout_of, why_unknown
-from .memory import Standin, memory_of, move_hooks, remember
+from .memory import Standin, memory_of, move_hooks, remember, synced
 from .pairs import Graph, Pairs, choose, declared, trace
 from .placement import (
     attach,
@@ -80,7 +80,7 @@ def convert(
         create_norm(parsed)
     is_chosen = chosen(model, where)
     found = None if pairs is None else declared(model, pairs)
-    holders = Holders(model)
+    holders, joined = Holders(model), len(synced(model))
     stale = _stale_places(model, parsed, is_chosen)
     if stale:
         revert(model, where=lambda name, module: id(module) in stale)
@@ -92,6 +92,8 @@ def convert(
         surgeon.replace_in_place(targets)
     settle_fast_paths(model)
     surgeon.report.notes += holders.notes(model)
+    if len(synced(model)) < joined:
+        surgeon.report.notes.append("some layers have lost their process group: call geonorm.sync(model) again")
     return surgeon.report
 
 
@@ -183,6 +185,7 @@ class _Surgeon:
         except (TypeError, ValueError) as error:  # an argument that this kind of layer does not take
             self._leave(name, old, str(error))
             return None
+        _carry_group(old, new)
         if isinstance(old, type(new)) and new.extra_repr() == old.extra_repr():
             return None  # it is there already
         original = self._original(old)
@@ -257,6 +260,8 @@ class _Surgeon:
             reason = next(filter(None, reasons), "")
             if not reason and self.spec.norm.before:
                 layers = [build_before(operation, self.spec) for operation in onto.values()]
+                for layer in layers:
+                    _carry_group(norm, layer)
         except (TypeError, ValueError) as error:
             reason = str(error)
         if reason:
@@ -282,6 +287,12 @@ class _Surgeon:
         return "no operation whose output goes to it alone" + (
             ", and its output does not only go to operations" if self.spec.norm.before else ""
         )
+
+
+def _carry_group(old: Any, new: Any) -> None:
+    """The process group of a layer to its successor, if that can have one."""
+    if is_ours(old) and "process_group" in new.__dict__:
+        new.process_group = getattr(old, "process_group", None)
 
 
 def _is_computed(module: nn.Module, name: str) -> bool:

@@ -154,7 +154,10 @@ def _shadow_of(layer: nn.Module) -> Any:
         layer.__dict__.update(kept)
         if memory is not None:
             layer.__dict__["_geonorm_memory"] = memory
-    return shadow.train()
+    shadow.train()
+    if is_ours(layer):  # what reaches this process
+        shadow.__dict__["process_group"] = None
+    return shadow
 
 
 def _by_channel(x: Tensor) -> Tensor:

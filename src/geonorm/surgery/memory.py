@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..nn.layernorm import _be_called
-from .layouts import AROUND
+from .layouts import AROUND, is_ours
 
 _NAME = "_geonorm_memory"
 _HOOKS = (
@@ -89,6 +89,13 @@ def memory_of(module: nn.Module) -> Memory | None:
 def forget(module: nn.Module) -> None:
     """There is no way back any more."""
     module.__dict__.pop(_NAME, None)
+
+
+def synced(model: nn.Module) -> dict[str, nn.Module]:
+    """The layers that take their statistics over a process group, by name."""
+    return {
+        name: m for name, m in model.named_modules() if is_ours(m) and getattr(m, "process_group", None) is not None
+    }
 
 
 def same_state(now: dict[str, Tensor], then: dict[str, Tensor]) -> bool:

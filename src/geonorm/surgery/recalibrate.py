@@ -13,6 +13,7 @@ from ..ops import statistics_paused
 from .freeze import is_frozen
 from .gauge import Gauge, mass_of, share_of
 from .layouts import is_ours, keeps_statistics, layout_of
+from .memory import synced
 from .progress import progress
 from .report import Left, Report
 from .select import Where, check_model, chosen
@@ -172,11 +173,17 @@ class _Budget:
 
 @contextmanager
 def _measuring(model: nn.Module, layers: Sequence[nn.Module]) -> Iterator[None]:
-    """The model in evaluation but for these norms, whose buffers are spare copies; afterwards everything as before."""
+    """The model in evaluation but for these norms, whose buffers are spare copies; afterwards everything as before.
+
+    Every process measures alone: others may have other batches, or none.
+    """
     modes = [(module, module.training) for module in model.modules()]
+    joined = [(module, module.process_group) for module in synced(model).values()]
     buffers = [(layer, dict(layer._buffers)) for layer in layers]
     try:
         model.eval()
+        for module, _ in joined:
+            module.process_group = None  # type: ignore[assignment]
         for layer, own in buffers:
             layer.training = True
             layer._buffers.update({name: None if b is None else b.clone() for name, b in own.items()})
@@ -185,6 +192,8 @@ def _measuring(model: nn.Module, layers: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for layer, own in buffers:
             layer._buffers.update(own)
+        for module, group in joined:
+            module.process_group = group
         for module, mode in modes:
             module.training = mode
 

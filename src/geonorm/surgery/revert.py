@@ -180,4 +180,6 @@ def _without_twin(module: Any) -> list[str]:
             lost.append(f"α={module.alpha_start:g}")
     if module.spread not in ("rms", 2, 2.0):
         lost.append(f"spread={module.spread!r}")
+    if getattr(module, "process_group", None) is not None:
+        lost.append(f"process_group={module.process_group!r}")
     return lost

@@ -1,0 +1,134 @@
+"""``sync`` and ``unsync``: statistics over all processes of a group while the model trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from .. import nn as ours
+from ..distributed import WORLD, Group, group_name
+from .convert import convert
+from .layouts import is_norm, is_ours, layout_of, why_unknown
+from .memory import synced
+from .report import Change, Left, Report
+from .select import Where, check_model, chosen
+
+_WITHIN_A_SAMPLE = (
+    nn.RMSNorm,
+    nn.LocalResponseNorm,
+    ours.PopGroupNorm,
+    ours.PopInstanceNorm1d,
+    ours.PopInstanceNorm2d,
+    ours.PopInstanceNorm3d,
+)
+
+
+def sync(model: nn.Module, process_group: Group | None = None, where: Where = None) -> Report:
+    """Let the norms over the batch take their statistics over all processes of a group, in place.
+
+        c, s of the batches of all processes together        in training; evaluation asks nobody
+
+    Works on any backend, gloo on CPU included. AugNorm and POP-Norm over the batch get the group; torch's BatchNorm
+    becomes a layer of this library with φ=2, which does the same on any device. Batches may differ in size and may be
+    empty: every value counts once. What travels is a few numbers per channel. Norms within a sample are left. A norm
+    that this library does not know raises, and nothing has changed then.
+
+    All processes must run the same layers in the same order, forward and backward. Gradients of parameters are those
+    of each process's own values, as DistributedDataParallel expects. Wrap the model after this.
+
+    Args:
+        model: any model.
+        process_group: a ``torch.distributed`` group or its name; torch's default group if it is not given, which may
+            be initialized later.
+        where: which norms: a name pattern, several, or a function of (name, module). All by default.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.LayerNorm(8))
+        >>> print(geonorm.sync(model))
+        sync over world: 1 module changed, 1 left
+        <BLANKLINE>
+        module  before       after
+        ------  -----------  -------------------------------------
+        1       BatchNorm1d  AugBatchNorm1d with phi=2, over world
+        <BLANKLINE>
+        left  kind       reason
+        ----  ---------  --------------------------------
+        2     LayerNorm  its groups lie within one sample
+    """
+    check_model(model, "sync", replaces=True)
+    name = group_name(process_group) or WORLD
+    is_chosen, report = chosen(model, where), Report(f"sync over {name}")
+    norms = [(key, module) for key, module in model.named_modules() if is_norm(module) and is_chosen(key, module)]
+    _check_known(norms)
+    of_torch = {id(module) for _, module in norms if not is_ours(module) and _axes(module) == "batch"}
+    if of_torch:
+        convert(model, "aug(phi=2)", where=lambda key, module: id(module) in of_torch)
+    after = dict(model.named_modules())
+    for key, module in norms:
+        now, kind = after[key], type(module).__name__
+        if now is not module:
+            done = f"{type(now).__name__} with phi=2, over {name}"
+        elif isinstance(now, _over_the_batch()):
+            done = f"over {name}"
+        else:
+            report.left.append(Left(key or "(model)", kind, "its groups lie within one sample"))
+            continue
+        now.process_group = name
+        report.changed.append(Change(key or "(model)", kind, done))
+    return report
+
+
+def unsync(model: nn.Module, where: Where = None) -> Report:
+    """Let every process take its own statistics again; the inverse of ``sync``.
+
+    Layers that were torch's BatchNorm stay as layers of this library with φ=2; ``geonorm.revert`` puts torch's back.
+
+    Args:
+        model: a model with layers that have a process group.
+        where: which ones, as in ``sync``.
+
+    Examples:
+        >>> import geonorm
+        >>> model = geonorm.AugBatchNorm1d(8, process_group="world")
+        >>> print(geonorm.unsync(model))
+        unsync: 1 module changed, 0 left
+        <BLANKLINE>
+        module   before      after
+        -------  ----------  ---------------
+        (model)  over world  in each process
+    """
+    check_model(model, "unsync")
+    is_chosen, report = chosen(model, where), Report("unsync")
+    for key, module in synced(model).items():
+        if is_chosen(key, module):
+            report.changed.append(Change(key or "(model)", f"over {module.process_group}", "in each process"))
+            module.process_group = None  # type: ignore[assignment]
+    return report
+
+
+def _over_the_batch() -> tuple[type[nn.Module], ...]:
+    dims = (1, 2, 3)
+    return tuple([getattr(ours, f"{kind}{dim}d") for kind in ("AugBatchNorm", "PopNorm") for dim in dims])
+
+
+def _axes(module: nn.Module) -> str | None:
+    layout = layout_of(module)
+    return None if layout is None else layout.axes
+
+
+def _check_known(norms: list[tuple[str, nn.Module]]) -> None:
+    """Every norm is one that is known here, or one whose groups surely lie within a sample."""
+    for name, module in norms:
+        known: Any = _axes(module) is not None or isinstance(module, (*_WITHIN_A_SAMPLE, *_over_the_batch()))
+        if not known:
+            raise ValueError(
+                f"expected norms that are known here (got {type(module).__name__} at {name or 'the model itself'}: "
+                f"{why_unknown(module)}); nothing was changed; leave it out with where=, or replace it first"
+            )
+        if not name and not is_ours(module) and _axes(module) == "batch":
+            raise ValueError(
+                f"expected a model that contains its norms (got {type(module).__name__} itself, which cannot be "
+                "replaced in place); put it into nn.Sequential"
+            )

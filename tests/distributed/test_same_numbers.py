@@ -1,0 +1,24 @@
+"""The same numbers on N processes as on one."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import cases, world
+
+
+def quick(rank: int, size: int) -> tuple[list[str], bool]:
+    return cases.mismatches(rank, size, list(cases.some_cases())), cases.fails_without_a_group(rank, size)
+
+
+def test_two_processes() -> None:
+    for found, noticed in world.run(2, quick):
+        assert not found, "\n".join(found)
+        assert noticed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_every_case(size: int) -> None:
+    for found in world.run(size, cases.mismatches, list(cases.all_cases()), timeout=600):
+        assert not found, "\n".join(found)
