@@ -22,3 +22,10 @@ def test_two_processes() -> None:
 def test_every_case(size: int) -> None:
     for found in world.run(size, cases.mismatches, list(cases.all_cases()), timeout=600):
         assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_two_hundred_random_configurations(size: int) -> None:
+    for found in world.run(size, cases.mismatches, list(cases.random_cases(size, 67)), timeout=600):
+        assert not found, "\n".join(found)

@@ -13,29 +13,38 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def run(size: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120.0) -> list[Any]:
+def run(
+    size: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120.0, survivors: int | None = None
+) -> list[Any]:
     """``function(rank, size, *arguments)`` in every process; results in the order of ranks.
 
-    One that raises shows its traceback in the error.
+    One that raises shows its traceback in the error. With ``survivors``, only the first so many are waited for, and
+    they need not leave the group in order.
     """
+    ends_well = survivors is None
+    waited = size if survivors is None else survivors
     context = mp.get_context("spawn")
     results = context.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
         processes = [
-            context.Process(target=_work, args=(rank, size, store, timeout, results, function, arguments))
+            context.Process(target=_work, args=(rank, size, store, timeout, results, ends_well, function, arguments))
             for rank in range(size)
         ]
         for process in processes:
             process.start()
-        found = dict(results.get() for _ in processes)
+        found: dict[int, Any] = {}
+        while len(found.keys() & range(waited)) < waited:
+            rank, value = results.get()
+            found[rank] = value
         for process in processes:
-            process.join(30)
+            process.join(30 if ends_well else 0)
             if process.is_alive():
                 process.kill()
-    failures = [value for value in found.values() if isinstance(value, _Failure)]
-    assert not failures, "\n".join(failure.text for failure in failures)
-    return [found[rank] for rank in range(size)]
+    answers = [found[rank] for rank in range(waited)]
+    failures = [value.text for value in answers if isinstance(value, _Failure)]
+    assert not failures, "\n".join(failures)
+    return answers
 
 
 class _Failure:
@@ -44,7 +53,14 @@ class _Failure:
 
 
 def _work(
-    rank: int, size: int, store: Path, timeout: float, results: Any, function: Callable[..., Any], arguments: Any
+    rank: int,
+    size: int,
+    store: Path,
+    timeout: float,
+    results: Any,
+    ends_well: bool,
+    function: Callable[..., Any],
+    arguments: Any,
 ) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size))
     torch.set_num_threads(1)
@@ -57,8 +73,9 @@ def _work(
             timeout=datetime.timedelta(seconds=timeout),
         )
         found = function(rank, size, *arguments)
-        dist.barrier()
-        dist.destroy_process_group()
+        if ends_well:
+            dist.barrier()
+            dist.destroy_process_group()
     except BaseException:
         found = _Failure(f"rank {rank}:\n{traceback.format_exc()}")
     results.put((rank, found))

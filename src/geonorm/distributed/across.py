@@ -98,4 +98,15 @@ def _reduce(values: Tensor, how: str, name: str) -> Tensor:
     """One collective. Functional ones are what a compiler can keep in its graph."""
     from torch.distributed import _functional_collectives as collectives
 
-    return collectives.wait_tensor(collectives.all_reduce(values, how, name))  # type: ignore[arg-type, no-any-return]
+    def result() -> Tensor:
+        return collectives.wait_tensor(collectives.all_reduce(values, how, name))  # type: ignore[arg-type, no-any-return]
+
+    if torch.compiler.is_compiling():
+        return result()
+    try:
+        return result()
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"a normalization over process group {name!r} got no answer: another process has ended, has failed, or "
+            "does not run the same layers (see the cause above); restart all processes from the last checkpoint"
+        ) from error

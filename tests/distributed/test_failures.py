@@ -1,0 +1,71 @@
+"""A process that dies or hangs in the middle of a step: the others say so and end."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import geonorm
+
+from . import world
+
+TIMEOUT = 8.0
+
+
+def dies(rank: int, size: int) -> tuple[str, float]:
+    """Rank 1 leaves between two collectives of one forward."""
+    from torch.distributed import _functional_collectives as collectives
+
+    layer = geonorm.AugBatchNorm1d(4, phi=1.3, process_group="world")
+    layer(torch.randn(6, 4))
+    original, calls = collectives.all_reduce, [0]
+
+    def leaving(*arguments: Any) -> Any:
+        calls[0] += 1
+        if rank == 1 and calls[0] == 5:
+            os._exit(9)
+        return original(*arguments)
+
+    collectives.all_reduce = leaving
+    return fails(layer)
+
+
+def hangs(rank: int, size: int) -> tuple[str, float]:
+    """Rank 1 never comes to the layer."""
+    layer = geonorm.PopNorm1d(4, process_group="world")
+    layer(torch.randn(6, 4))
+    if rank == 1:
+        time.sleep(TIMEOUT + 6)
+        return "", 0.0
+    return fails(layer)
+
+
+def fails(layer: torch.nn.Module) -> tuple[str, float]:
+    start = time.monotonic()
+    with pytest.raises(RuntimeError) as caught:
+        layer(torch.randn(6, 4))
+    return str(caught.value), time.monotonic() - start
+
+
+@pytest.mark.parametrize("accident", [dies, hangs])
+def test_the_others_end_with_an_error(accident: Any) -> None:
+    found = world.run(2, accident, timeout=TIMEOUT, survivors=1)
+    text, seconds = found[0]
+    assert "got no answer" in text
+    assert "restart all processes" in text
+    assert seconds < TIMEOUT + 5
+
+
+def test_without_a_group_the_cure_is_named() -> None:
+    assert not dist.is_initialized()
+    layer = geonorm.AugBatchNorm1d(4, process_group="world")
+    with pytest.raises(RuntimeError, match=r"init_process_group.*unsync"):
+        layer(torch.randn(6, 4))
+    assert layer.eval()(torch.randn(6, 4)).shape == (6, 4)
+    geonorm.unsync(layer)
+    assert layer.train()(torch.randn(6, 4)).shape == (6, 4)

@@ -1,0 +1,411 @@
+"""What a process group brings with it: corner cases, wrappers, compiled graphs, checkpoints. One group runs all."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import geonorm
+from geonorm.functional import aug_norm, pop_norm
+
+from . import world
+
+SIZE = 2
+
+
+def data(rank: int, sizes: tuple[int, ...] = (5, 9), seed: int = 0, shape: tuple[int, ...] = (4,)) -> tuple[Any, Any]:
+    """The whole batch, and this process's part."""
+    generator = torch.Generator().manual_seed(seed)
+    whole = torch.randn((sum(sizes), *shape), generator=generator, dtype=torch.float64)
+    return whole, whole.split(list(sizes))[rank].clone()
+
+
+def refuses(function: Callable[[], Any], match: str, kind: type[Exception] = RuntimeError) -> None:
+    with pytest.raises(kind, match=match):
+        function()
+
+
+# Values
+
+
+def nan_stays_in_its_channel(rank: int) -> None:
+    _, x = data(rank)
+    if rank == 1:
+        x[2, 1] = math.nan
+    for phi in (1.0, 1.5, 2.0, math.inf):
+        for spread in ("rms", "max_abs", "robust"):
+            layer = geonorm.AugBatchNorm1d(4, phi=phi, spread=spread, dtype=torch.float64, process_group="world")
+            before = layer.running_mean.clone()
+            y = layer(x)
+            assert y[:, 1].isnan().all(), (phi, spread)
+            assert y[:, [0, 2, 3]].isfinite().all(), (phi, spread)
+            assert layer.running_mean[1] == before[1]
+            assert (layer.running_mean != before).sum() == 3
+
+
+def nobody_has_a_value(rank: int) -> None:
+    for layer in (geonorm.AugBatchNorm1d(4, process_group="world"), geonorm.PopNorm1d(4, process_group="world")):
+        assert layer(torch.empty(0, 4)).shape == (0, 4)
+        assert layer.num_batches_tracked == 0
+
+
+def one_value_in_all(rank: int) -> None:
+    x = torch.ones(1 if rank else 0, 4)
+    for kind in (geonorm.AugBatchNorm1d, geonorm.PopNorm1d):
+        refuses(lambda kind=kind: kind(4, process_group="world")(x), "more than 1 value per channel", ValueError)
+        assert kind(4, process_group="world", single_element="identity")(x).equal(x)
+        layer = kind(4, process_group="world", single_element="running")
+        assert layer(x).shape == x.shape
+        assert layer.num_batches_tracked == 0
+
+
+def one_value_each_is_enough(rank: int) -> None:
+    y = geonorm.AugBatchNorm1d(4, phi=2.0, eps=0.0, process_group="world")(torch.full((1, 4), float(rank)))
+    torch.testing.assert_close(y, torch.full((1, 4), 2.0 * rank - 1))
+
+
+def weights_and_masks(rank: int) -> None:
+    whole, x = data(rank)
+    share = torch.rand(whole.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    share[:5] *= torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=torch.float64)  # the first process counts for nothing there
+    mine = share.split([5, 9])[rank]
+    for phi in (1.0, 1.3, 2.0, math.inf):
+        for spread in ("rms", "robust"):
+            expected = aug_norm(whole, 0, phi, spread=spread, element_weight=share)
+            found = aug_norm(x, 0, phi, spread=spread, element_weight=mine, process_group="world")
+            torch.testing.assert_close(found.output, expected.output.split([5, 9])[rank])
+            torch.testing.assert_close(found.statistics.center, expected.statistics.center)
+            torch.testing.assert_close(found.statistics.mass, expected.statistics.mass)
+
+
+def hard_values(rank: int) -> None:
+    whole, x = data(rank)
+    for factor in (1e150, 1e-150, 1e300):
+        expected = aug_norm(whole * factor, 0, 1.5, eps=0.0).statistics.center
+        found = aug_norm(x * factor, 0, 1.5, eps=0.0, process_group="world").statistics.center
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=0.0)
+    zeros, mine = whole.relu(), x.relu()
+    mine[:, 0], zeros[:, 0] = 3.0, 3.0
+    for phi in (1.0, 1.2, 1.5, 3.0):
+        expected = aug_norm(zeros, 0, phi).statistics.center
+        torch.testing.assert_close(aug_norm(mine, 0, phi, process_group="world").statistics.center, expected)
+
+
+def half_precision(rank: int) -> None:
+    whole, x = data(rank)
+    for dtype in (torch.bfloat16, torch.float16):
+        expected = aug_norm(whole.to(dtype), 0, 1.5).statistics.center
+        found = aug_norm(x.to(dtype), 0, 1.5, process_group="world")
+        assert found.output.dtype == dtype
+        torch.testing.assert_close(found.statistics.center, expected, rtol=1e-5, atol=1e-6)
+
+
+def statistics_have_gradients(rank: int) -> None:
+    """A loss on the statistics: every process adds its own, as every process has its own use for them."""
+    whole, x = data(rank)
+    whole.requires_grad_()
+    x.requires_grad_()
+    expected = aug_norm(whole, 0, 1.5, spread="robust").statistics
+    (expected.center.sum() * 3 + expected.spread.square().sum() * 3).backward()
+    found = aug_norm(x, 0, 1.5, spread="robust", process_group="world").statistics
+    ((found.center.sum() + found.spread.square().sum()) * (rank + 1)).backward()
+    torch.testing.assert_close(x.grad, whole.grad.split([5, 9])[rank])
+
+
+def second_derivatives_are_refused(rank: int) -> None:
+    _, x = data(rank)
+    x.requires_grad_()
+    y = aug_norm(x, 0, 1.5, process_group="world").output
+    refuses(lambda: torch.autograd.grad(y.square().sum(), x, create_graph=True), "no second one")
+
+
+def evaluation_asks_nobody(rank: int) -> None:
+    layer = geonorm.AugBatchNorm1d(4, process_group="world").eval()
+    if rank == 0:  # alone: it would wait for ever
+        layer(torch.randn(3, 4))
+        geonorm.recalibrate(nn.Sequential(layer), [torch.randn(6, 4)])
+
+
+def a_group_of_one_is_alone(rank: int) -> None:
+    groups = [dist.new_group([member]) for member in range(SIZE)]
+    _, x = data(rank)
+    layer = geonorm.AugBatchNorm1d(4, phi=1.5, dtype=torch.float64, process_group=groups[rank])
+    assert layer.process_group == groups[rank].group_name
+    torch.testing.assert_close(layer(x), geonorm.AugBatchNorm1d(4, phi=1.5, dtype=torch.float64)(x))
+    refuses(
+        lambda: (
+            aug_norm(x, 0, process_group=groups[1 - rank].group_name)
+            if groups[1 - rank] is not dist.GroupMember.NON_GROUP_MEMBER
+            else aug_norm(x, 0, process_group="nobody")
+        ),
+        "process group named",
+    )
+
+
+def bad_groups(rank: int) -> None:
+    _, x = data(rank)
+    refuses(lambda: geonorm.AugBatchNorm1d(4, process_group=7), "ProcessGroup", TypeError)  # type: ignore[arg-type]
+    refuses(lambda: geonorm.PopNorm1d(4, process_group="nobody")(x.float()), "named 'nobody'")
+    refuses(
+        lambda: aug_norm(x, batch=torch.zeros(len(x), dtype=torch.int64), process_group="world"),
+        "not both",
+        ValueError,
+    )
+
+
+def the_same_collectives_everywhere(rank: int) -> None:
+    """Their number does not depend on what a process has."""
+    from torch.distributed import _functional_collectives as collectives
+
+    counted, original = [0], collectives.all_reduce
+
+    def counting(*arguments: Any) -> Tensor:
+        counted[0] += 1
+        return original(*arguments)
+
+    collectives.all_reduce = counting
+    try:
+        for phi in (1.0, 1.2, 2.0):
+            for sizes in ((5, 9), (0, 30), (1, 20000)):
+                _, x = data(rank, sizes, seed=int(10 * phi))
+                counted[0] = 0
+                x.requires_grad_()
+                aug_norm(x, 0, phi, spread="robust", process_group="world").output.sum().backward()
+                numbers: list[Any] = [None] * SIZE
+                dist.all_gather_object(numbers, counted[0])
+                assert len(set(numbers)) == 1, numbers
+                assert phi != 2 or counted[0] < 40
+    finally:
+        collectives.all_reduce = original
+
+
+# Living with it
+
+
+def copies_keep_their_group(rank: int) -> None:
+    _, x = data(rank)
+    layer = geonorm.AugBatchNorm1d(4, dtype=torch.float64, process_group=dist.group.WORLD)
+    assert layer.process_group == "world"
+    assert "process_group='world'" in repr(layer)
+    expected = layer(x)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert other.process_group == "world"
+        torch.testing.assert_close(other(x), expected)
+    buffer = io.BytesIO()
+    torch.save(layer.state_dict(), buffer)
+    buffer.seek(0)
+    geonorm.AugBatchNorm1d(4).load_state_dict(torch.load(buffer, weights_only=True))
+
+
+def same_when_compiled(rank: int, eager: nn.Module, backend: str = "aot_eager") -> None:
+    _, x = data(rank, shape=(4,))
+    torch._dynamo.reset()
+    traced = copy.deepcopy(eager)
+    run = torch.compile(traced, fullgraph=True, backend=backend)
+    results = []
+    for function in (eager, run):
+        values = x.clone().requires_grad_()
+        y = function(values)
+        y.square().mul(torch.arange(4.0)).sum().backward()
+        results.append((y.detach(), values.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
+    for mine, other in zip(eager.parameters(), traced.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-9, atol=1e-9)
+    for mine, other in zip(eager.buffers(), traced.buffers(), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def compiled(rank: int) -> None:
+    same_when_compiled(rank, geonorm.PopNorm1d(4, dtype=torch.float64, process_group="world"))
+    layer = geonorm.AugBatchNorm1d(4, learn_phi=True, sweeps=2, dtype=torch.float64, process_group="world")
+    same_when_compiled(rank, layer)
+
+
+def compiled_in_many_ways(rank: int, size: int) -> None:
+    for options in ({"phi": 2.0}, {"phi": 1.5, "sweeps": 8}, {"phi": 1.0}, {"learn_phi": True, "sweeps": 8}):
+        for kind in (geonorm.AugBatchNorm1d, geonorm.PopNorm1d):
+            same_when_compiled(rank, kind(4, dtype=torch.float64, process_group="world", **options))
+    layer = geonorm.AugBatchNorm1d(4, phi=1.5, sweeps=4, dtype=torch.float64, process_group="world")
+    same_when_compiled(rank, layer, backend="inductor")
+
+
+def the_adaptive_stop_does_not_compile(rank: int) -> None:
+    torch._dynamo.reset()
+    _, x = data(rank)
+    layer = geonorm.AugBatchNorm1d(4, phi=1.5, dtype=torch.float64, process_group="world")
+    with pytest.raises(Exception, match="sweeps=12"):
+        torch.compile(layer, fullgraph=True, backend="aot_eager")(x)
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(3)
+    model = nn.Sequential(
+        nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2)
+    )
+    geonorm.convert(model, "augbn(phi=1.5)", where="4")
+    return model.double()
+
+
+def loss_of(model: nn.Module, x: Tensor) -> Tensor:
+    return (model(x) - x[:, :2].sin()).square().sum()
+
+
+def same_parameters(model: nn.Module, other: nn.Module, tolerance: float) -> None:
+    found, expected = model.state_dict(), other.state_dict()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: n + m)
+
+
+def ddp_follows_one_process(rank: int) -> None:
+    """50 steps with the sum of losses; DDP averages gradients over processes, so the loss is multiplied by them."""
+    alone, joint = net(), net()
+    geonorm.sync(joint)
+    wrapped = DistributedDataParallel(joint)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=1e-3, momentum=0.9) for m in (alone, joint)]
+    for step in range(50):
+        sizes = (9, 3) if step % 2 else (6, 6)
+        whole, x = data(rank, sizes, seed=step)
+        for optimizer, model, batch, factor in ((optimizers[0], alone, whole, 1), (optimizers[1], wrapped, x, SIZE)):
+            optimizer.zero_grad()
+            (loss_of(model, batch) * factor).backward()
+            optimizer.step()
+    same_parameters(joint, alone, 1e-9)
+
+
+def ddp_two_forwards_and_accumulation(rank: int) -> None:
+    for unused in (False, True):
+        alone, joint = net(), net()
+        geonorm.sync(joint)
+        wrapped = DistributedDataParallel(joint, find_unused_parameters=unused, broadcast_buffers=False)
+        (first, a), (second, b) = data(rank, seed=1), data(rank, (2, 8), seed=2)
+        (loss_of(alone, first) + loss_of(alone, second)).backward()
+        (loss_of(alone, first)).backward()
+        ((loss_of(wrapped, a) + loss_of(wrapped, b)) * SIZE).backward()
+        (loss_of(wrapped, a) * SIZE).backward()
+        for mine, other in zip(joint.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-9, atol=1e-9)
+        alone, joint = net(), net()
+        geonorm.sync(joint)
+        wrapped = DistributedDataParallel(joint, find_unused_parameters=unused)
+        with wrapped.no_sync():
+            (loss_of(wrapped, a) * SIZE).backward()
+        (loss_of(wrapped, b) * SIZE).backward()
+        loss_of(alone, first).backward()
+        loss_of(alone, second).backward()
+        for mine, other in zip(joint.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-9, atol=1e-9)
+
+
+def fsdp(rank: int) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    alone, joint = net(), net()
+    geonorm.sync(joint)
+    mesh = init_device_mesh("cpu", (SIZE,))
+    fully_shard(joint, mesh=mesh)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=1e-3) for m in (alone, joint)]
+    for step in range(3):
+        whole, x = data(rank, seed=step)
+        for optimizer, model, batch, factor in ((optimizers[0], alone, whole, 1), (optimizers[1], joint, x, SIZE)):
+            optimizer.zero_grad()
+            (loss_of(model, batch) * factor).backward()
+            optimizer.step()
+    for (name, mine), other in zip(joint.named_parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(mine.full_tensor(), other, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: n + m)
+
+
+def checkpoints(rank: int) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    folder = [tempfile.mkdtemp() if rank == 0 else ""]
+    dist.broadcast_object_list(folder)
+    model = net()
+    geonorm.sync(model)
+    loss_of(model, data(rank)[1]).backward()
+    for parameter in model.parameters():
+        parameter.data += 1
+    dcp.save({"model": model.state_dict()}, checkpoint_id=Path(folder[0]) / "step")
+    again = net()
+    geonorm.sync(again)
+    state = {"model": again.state_dict()}
+    dcp.load(state, checkpoint_id=Path(folder[0]) / "step")
+    again.load_state_dict(state["model"])
+    same_parameters(again, model, 0.0)
+
+
+def activation_checkpointing(rank: int) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    _, x = data(rank)
+    plain, saving = (geonorm.AugBatchNorm1d(4, dtype=torch.float64, process_group="world") for _ in range(2))
+    inputs = [x.clone().requires_grad_() for _ in range(2)]
+    plain(inputs[0]).square().sum().backward()
+    checkpoint(saving, inputs[1], use_reentrant=False).square().sum().backward()
+    torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
+
+
+CASES = [
+    nan_stays_in_its_channel,
+    nobody_has_a_value,
+    one_value_in_all,
+    one_value_each_is_enough,
+    weights_and_masks,
+    hard_values,
+    half_precision,
+    statistics_have_gradients,
+    second_derivatives_are_refused,
+    evaluation_asks_nobody,
+    a_group_of_one_is_alone,
+    bad_groups,
+    the_same_collectives_everywhere,
+    copies_keep_their_group,
+    compiled,
+    the_adaptive_stop_does_not_compile,
+    ddp_follows_one_process,
+    ddp_two_forwards_and_accumulation,
+    fsdp,
+    checkpoints,
+    activation_checkpointing,
+]
+
+
+def run_all(rank: int, size: int) -> list[str]:
+    """The failures. A case that fails on one process only would leave the others waiting: the first one ends it."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    for case in CASES:
+        try:
+            case(rank)
+            dist.barrier()
+        except BaseException as error:
+            raise AssertionError(f"{case.__name__}: {error}") from error
+    return [case.__name__ for case in CASES]
+
+
+def test_two_processes() -> None:
+    for names in world.run(SIZE, run_all):
+        assert len(names) == len(CASES)
+
+
+@pytest.mark.slow
+def test_compiled_in_many_ways() -> None:
+    world.run(SIZE, compiled_in_many_ways, timeout=600)
+
+
+def test_pop_norm_takes_a_group_too() -> None:
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        pop_norm(torch.randn(4, 3), 0, process_group="world")
