@@ -90,7 +90,7 @@ def aug_norm(
     """
     output, statistics = aug_parts(
         x,
-        dim,
+        dim if process_group is None else joint_groups(x, dim, process_group, batch),
         phi,
         alpha=alpha,
         weight=weight,
@@ -105,15 +105,24 @@ def aug_norm(
         element_weight=element_weight,
         batch=batch,
         batch_size=batch_size,
-        process_group=group_name(process_group),
     )
     assert statistics is not None
     return AugNorm(output, statistics)
 
 
+def joint_groups(x: Tensor, dim: int | Sequence[int] | None, process_group: Group, batch: Tensor | None = None) -> Axes:
+    """Groups over the processes of a group; this one may have no values."""
+    if batch is not None:
+        raise ValueError("expected batch or process_group, not both: segments do not extend over processes")
+    check_floating(x)
+    if not x.dim():
+        raise ValueError("expected x with a dimension to reduce over process_group (got a single number); x.reshape(1)")
+    return grouping(reduced_dims(x, dim, empty_ok=True), group_name(process_group))
+
+
 def aug_parts(
     x: Tensor,
-    dim: int | Sequence[int] | None,
+    dim: int | Sequence[int] | Axes | None,
     phi: float | Tensor,
     *,
     alpha: float | Tensor,
@@ -129,23 +138,23 @@ def aug_parts(
     element_weight: Tensor | None = None,
     batch: Tensor | None = None,
     batch_size: int | None = None,
-    process_group: str | None = None,
     running: Running | None = None,
     measured: bool = True,
 ) -> tuple[Tensor, NormStatistics | None]:
-    """What ``aug_norm`` and the layers call: ``running`` buffers follow, and statistics come back if ``measured``."""
+    """What ``aug_norm`` and the layers call: ``running`` buffers follow, and statistics come back if ``measured``.
+
+    ``dim`` may be the groups themselves, which may extend over processes.
+    """
     check_floating(x)
     power = exponent(phi)
     check_sweeps(sweeps)
     if batch is None:
-        dims = reduced_dims(x, dim, empty_ok=process_group is not None)
-        groups: Axes | Segments = grouping(dims, process_group)
+        axes = dim if isinstance(dim, Axes) else Axes(reduced_dims(x, dim))
+        groups: Axes | Segments = axes
         if isinstance(power, Tensor):
-            power = per_group(power, x.shape, dims, "phi")
+            power = per_group(power, x.shape, axes.dims, "phi")
         share = None if element_weight is None else weights(element_weight, floating(x))
     else:
-        if process_group is not None:
-            raise ValueError("expected batch or process_group, not both: segments do not extend over processes")
         number = segments(x, batch, batch_size)
         groups = Segments(batch, number)
         if isinstance(power, Tensor):
@@ -167,7 +176,7 @@ def aug_parts(
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
         inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, share)
-        output, statistics = normalize(inputs, grouping((0,), process_group), rule, running, measured)
+        output, statistics = normalize(inputs, Axes((0,)), rule, running, measured)
         return output.reshape(()), statistics
     return normalize(Inputs(x, power, alpha, None, weight, bias, share), groups, rule, running, measured)
 

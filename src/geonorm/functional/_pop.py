@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..distributed import Group, group_name, grouping
-from ..ops import Running, check_values
+from ..distributed import Group
+from ..ops import Axes, Running, check_values
 from ._arguments import broadcastable, check_floating, exponent, floating, per_group, reduced_dims, weights
-from ._aug import AugNorm
+from ._aug import AugNorm, joint_groups
 from ._center import check_sweeps
 from ._norm import Inputs, NormStatistics, make_rule
 from ._normalize import normalize
@@ -77,7 +77,7 @@ def pop_norm(
     """
     output, statistics = pop_parts(
         x,
-        dim,
+        dim if process_group is None else joint_groups(x, dim, process_group),
         phi,
         weight=weight,
         bias=bias,
@@ -94,7 +94,6 @@ def pop_norm(
         sweeps=sweeps,
         interior=interior,
         element_weight=element_weight,
-        process_group=group_name(process_group),
     )
     assert statistics is not None
     return AugNorm(output, statistics)
@@ -102,7 +101,7 @@ def pop_norm(
 
 def pop_parts(
     x: Tensor,
-    dim: int | Sequence[int] | None,
+    dim: int | Sequence[int] | Axes | None,
     phi: float | Tensor,
     *,
     weight: Tensor | None,
@@ -120,17 +119,15 @@ def pop_parts(
     sweeps: int | None,
     interior: bool,
     element_weight: Tensor | None = None,
-    process_group: str | None = None,
     running: Running | None = None,
     measured: bool = True,
 ) -> tuple[Tensor, NormStatistics | None]:
     """What ``pop_norm`` and the layers call, as ``aug_parts``."""
     check_floating(x)
-    dims = reduced_dims(x, dim, empty_ok=process_group is not None)
-    groups = grouping(dims, process_group)
+    groups = dim if isinstance(dim, Axes) else Axes(reduced_dims(x, dim))
     power = exponent(phi)
     if isinstance(power, Tensor):
-        power = per_group(power, x.shape, dims, "phi")
+        power = per_group(power, x.shape, groups.dims, "phi")
     check_sweeps(sweeps)
     check_choices(shift, order)
     share = None if element_weight is None else weights(element_weight, floating(x))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..functional import NormStatistics
 from ..functional._pop import check_choices, pop_parts
-from ..ops import Running
+from ..ops import Axes, Running
 from ._base import AugOptions, NormLayer
 
 
@@ -64,12 +64,11 @@ class PopLayer(NormLayer):
     def _pop(
         self,
         input: Tensor,
-        dims: tuple[int, ...],
+        dims: tuple[int, ...] | Axes,
         per_channel: Any,
         share: Tensor | None,
         running: Running | None = None,
         measured: bool = False,
-        group: str | None = None,
     ) -> tuple[Tensor, NormStatistics | None]:
         phi = self.phi
         return pop_parts(
@@ -84,7 +83,6 @@ class PopLayer(NormLayer):
             shift=self.shift,
             order=self.order,
             element_weight=share,
-            process_group=group,
             running=running,
             measured=measured,
             **self._function_options(),

@@ -13,7 +13,7 @@ from ..distributed import grouping
 from ..functional import affine_norm
 from ..functional._arguments import spread_power
 from ..functional._aug import affine_of
-from ..ops import Running, statistics_paused
+from ..ops import Axes, Running, statistics_paused
 from ._base import NormLayer, along_channels
 
 
@@ -34,19 +34,10 @@ class RunningNormLayer(NormLayer):
     num_batches_tracked: Tensor | None
     process_group: str | None = None  # by name; layers over the batch may have one
 
-    def _joint_group(self) -> str | None:
-        """The group over which this batch is measured: in training only, so that evaluation never waits for others."""
-        return self.process_group if self.training else None
-
-    def _values_per_channel(self, input: Tensor, group: str | None) -> float:
-        """How many values of a channel this batch has, in all processes; inf if a traced graph cannot know."""
-        number = input.numel() // max(1, input.shape[1])
-        if group is None:
-            return number
-        groups = grouping((0, *range(2, input.dim())), group)
-        if not groups.joint:
-            return number
-        return math.inf if torch.compiler.is_compiling() else float(groups.count(input).flatten()[0])
+    def _groups(self, input: Tensor) -> Axes:
+        """The values of each channel: here, or over the process group in training. Evaluation waits for nobody."""
+        dims = (0, *range(2, input.dim()))
+        return grouping(dims, self.process_group if self.training else None)
 
     def _running_buffers(self, channels: int, track: bool, factory: dict[str, Any]) -> None:
         self.track_running_stats = track
@@ -150,3 +141,10 @@ def _squared_spread_of_normal_data(power: float | None) -> float:
         return 1.0
     moment = 2 ** (power / 2) * math.gamma((power + 1) / 2) / math.sqrt(math.pi)
     return float(moment ** (2 / power))
+
+
+def values_per_channel(input: Tensor, groups: Axes) -> float:
+    """How many values of a channel a batch has, in all processes; inf where a traced graph cannot know."""
+    if not groups.joint:
+        return input.numel() // max(1, input.shape[1])
+    return math.inf if torch.compiler.is_compiling() else float(groups.count(input).flatten()[0])

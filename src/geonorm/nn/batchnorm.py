@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 from ..distributed import Group, group_name
 from ..functional._aug import aug_parts
 from ._base import AugOptions, along_channels, check_batch_input, element_weight, pass_through
-from ._running import RunningNormLayer
+from ._running import RunningNormLayer, values_per_channel
 
 
 class _AugBatchNorm(RunningNormLayer):
@@ -44,8 +44,8 @@ class _AugBatchNorm(RunningNormLayer):
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
         gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
-        group = self._joint_group()
-        values = self._values_per_channel(input, group)
+        groups = self._groups(input)
+        values = values_per_channel(input, groups)
         if values == 0:
             return pass_through(input, gamma, beta)
         if not self._measures(input, values):
@@ -55,13 +55,12 @@ class _AugBatchNorm(RunningNormLayer):
         phi, alpha = self.phi, self._alpha()
         return aug_parts(
             input,
-            (0, *range(2, input.dim())),
+            groups,
             along_channels(phi, input),
             alpha=along_channels(alpha, input),
             weight=gamma,
             bias=beta,
             element_weight=element_weight(mask, weight),
-            process_group=group,
             running=self._running(),
             measured=False,
             **self._function_options(),

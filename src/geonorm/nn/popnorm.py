@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..distributed import Group, group_name, grouping
+from ..distributed import Group, group_name
 from ..functional import NormStatistics
 from ..functional._arguments import spread_power
 from ..functional._pop import pop_parameters
 from ..ops import Axes, follow, statistics_paused
 from ._base import along_channels, check_batch_input, element_weight
 from ._pop import PopLayer, PopOptions
-from ._running import RunningNormLayer
+from ._running import RunningNormLayer, values_per_channel
 
 
 class _PopNorm(PopLayer, RunningNormLayer):
@@ -60,8 +60,8 @@ class _PopNorm(PopLayer, RunningNormLayer):
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
-        group = self._joint_group()
-        values = self._values_per_channel(input, group)
+        groups = self._groups(input)
+        values = values_per_channel(input, groups)
         if values == 0:
             return input.clone()
         single = values == 1
@@ -74,14 +74,13 @@ class _PopNorm(PopLayer, RunningNormLayer):
                 f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
                 "larger batch, drop the last one, or choose single_element='running' or 'identity'"
             )
-        dims = (0, *range(2, input.dim()))
         share = element_weight(mask, weight)
         extremes = self.training and self.running_upper is not None
         output, statistics = self._pop(
-            input, dims, lambda p: along_channels(p, input), share, self._running(), extremes, group
+            input, groups, lambda p: along_channels(p, input), share, self._running(), extremes
         )
         if extremes and statistics is not None:
-            self._follow_extremes(input, statistics, grouping(dims, group), share)
+            self._follow_extremes(input, statistics, groups, share)
         return output
 
     @torch.no_grad()
