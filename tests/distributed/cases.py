@@ -113,7 +113,12 @@ def mismatch(case: Case, rank: int, size: int, group: str | None = "world") -> s
     """What differs; empty if nothing does. Every process comes to the same verdict."""
     x, g, parts = case.batch(size)
     one, expected, expected_grad = alone(case, x, g)
-    exact, _, exact_grad = alone(case._replace(dtype=torch.float64), x.double(), g.double())
+    # In float64, at the values and at values that differ in the last digit of their dtype: what such a digit can change
+    # in a gradient, by a center that comes to lie a little further from a value, nobody can be asked to reproduce.
+    wide = case._replace(dtype=torch.float64)
+    noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) - 0.5
+    exact, _, exact_grad = alone(wide, x.double(), g.double())
+    nudged, _, nudged_grad = alone(wide, x.double() * (1 + 2 * torch.finfo(case.dtype).eps * noise), g.double())
     together = case.build(group)
     start = sum(parts[:rank])
     mine = slice(start, start + parts[rank])
@@ -147,15 +152,12 @@ def mismatch(case: Case, rank: int, size: int, group: str | None = "world") -> s
         compare(name, worst(other.double() - buffer.double()), worst(buffer).clamp_min(1.0), near)
     tolerance = gradient_tolerance(case)
     off = total((local.grad - expected_grad[mine]).double().square().sum()).sqrt()
-    compare("x.grad", off, expected_grad.double().norm(), tolerance, (expected_grad - exact_grad).norm())
-    for (name, parameter), (_, other), (_, truth) in zip(
-        one.named_parameters(), together.named_parameters(), exact.named_parameters(), strict=True
-    ):
-        assert parameter.grad is not None
-        assert other.grad is not None
-        assert truth.grad is not None
-        off = (total(other.grad) - parameter.grad).norm()
-        compare(f"{name}.grad", off, parameter.grad.double().norm(), tolerance, (parameter.grad - truth.grad).norm())
+    compare("x.grad", off, expected_grad.double().norm(), tolerance, (nudged_grad - exact_grad).norm())
+    layers = (one, together, exact, nudged)
+    for name, _ in one.named_parameters():
+        here, mine_only, there, beside = (layer.get_parameter(name).grad for layer in layers)
+        off = (total(mine_only) - here).norm()
+        compare(f"{name}.grad", off, here.double().norm(), tolerance, (beside - there).norm())
     return f"{case} of {parts}: " + ", ".join(found) if found else ""
 
 

@@ -1,0 +1,218 @@
+"""Robust losses against the optimization problems that define them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog, minimize_scalar
+from torch import Tensor
+
+from geonorm import robust
+
+SIZES = (1, 2, 3, 7, 32, 128, 2000)
+ALPHAS = (0.001, 0.02, 0.1, 0.3, 0.5, 0.9, 1.0)
+EPSES = (0.0, 0.005, 0.1, 0.37, 0.8)
+DORO: tuple[Callable[..., robust.RobustLoss], ...] = (robust.cvar_doro, robust.chi_square_doro)
+
+
+def sample(size: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, generator=generator, dtype=torch.float64).exp() * 3
+
+
+def rest_of(losses: Tensor, dropped: float) -> tuple[Tensor, Tensor]:
+    """What is left, in falling order, and the mass of each."""
+    worst = losses.sort(descending=True).values
+    mass = torch.ones_like(worst)
+    for i in range(len(worst)):
+        mass[i] = min(1.0, max(0.0, i + 1 - dropped))
+    return worst, mass / mass.sum()
+
+
+def cvar_by_dual(losses: Tensor, alpha: float, dropped: float) -> float:
+    """inf over η of E(ℓ − η)₊/α + η: piecewise linear, so the minimum is at one of the losses."""
+    worst, mass = rest_of(losses, dropped)
+    return min(float((mass * (worst - eta).clamp_min(0)).sum()) / alpha + float(eta) for eta in worst[mass > 0])
+
+
+def chi_by_dual(losses: Tensor, alpha: float, dropped: float) -> float:
+    """inf over η of c·√E(ℓ − η)₊² + η by a bracketing search."""
+    worst, mass = rest_of(losses, dropped)
+    worst, mass = worst[mass > 0], mass[mass > 0]
+    c = math.sqrt(1 + (1 / alpha - 1) ** 2)
+
+    def dual(eta: float) -> float:
+        return c * math.sqrt(float((mass * (worst - eta).clamp_min(0).square()).sum())) + eta
+
+    top, span = float(worst[0]), float(worst[0] - worst[-1]) + 1e-3
+    if c == 1:
+        return float((mass * worst).sum())
+    low = top - span * (2 + 2 / (c - 1))
+    ends = [low + (top - low) * i / 400 for i in range(401)]
+    best = min(range(401), key=lambda i: dual(ends[i]))
+    found = minimize_scalar(
+        dual, bounds=(ends[max(0, best - 1)], ends[min(400, best + 1)]), method="bounded", options={"xatol": 1e-13}
+    )
+    return min(float(found.fun), dual(top))
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("size", SIZES)
+def test_against_the_duals(size: int, alpha: float) -> None:
+    losses = sample(size, seed=size)
+    scale = float(losses.max())
+    for eps in EPSES:
+        for trim in robust.losses.TRIMS:
+            dropped = float(int(eps * size)) if trim == "floor" else eps * size
+            cvar = robust.cvar_doro(losses, alpha, eps, trim)
+            assert float(cvar.loss) == pytest.approx(cvar_by_dual(losses, alpha, dropped), abs=1e-9 * scale)
+            chi = robust.chi_square_doro(losses, alpha, eps, trim)
+            assert float(chi.loss) == pytest.approx(chi_by_dual(losses, alpha, dropped), abs=1e-9 * scale)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.3, 0.77, 1.0])
+def test_cvar_is_a_linear_program(alpha: float) -> None:
+    losses = sample(40, seed=3)
+    found = linprog(-losses.numpy(), A_eq=[[1.0] * 40], b_eq=[1.0], bounds=(0, 1 / (alpha * 40)))
+    assert float(robust.cvar(losses, alpha).loss) == pytest.approx(-found.fun, abs=1e-9)
+
+
+@pytest.mark.parametrize("loss", DORO)
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("size", [1, 2, 5, 64])
+def test_weights_are_the_gradient_and_attain_the_loss(
+    loss: Callable[..., robust.RobustLoss], alpha: float, size: int
+) -> None:
+    losses = sample(size, seed=5).requires_grad_()
+    for eps in (0.0, 0.1):
+        found = loss(losses, alpha, eps)
+        (gradient,) = torch.autograd.grad(found.loss, losses)
+        torch.testing.assert_close(gradient, found.weights, rtol=1e-9, atol=1e-12)
+        assert float(found.weights.sum()) == pytest.approx(1)
+        assert bool((found.weights >= 0).all())
+        attained = (found.weights * losses.detach()).sum()
+        torch.testing.assert_close(attained, found.loss.detach())
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.2, 0.6])
+def test_chi_square_weights_lie_on_the_ball(alpha: float) -> None:
+    losses = sample(200, seed=8)
+    weights = robust.chi_square(losses, alpha).weights
+    divergence = 0.5 * (200 * weights - 1).square().mean()
+    assert float(divergence) == pytest.approx(0.5 * (1 / alpha - 1) ** 2, rel=1e-9)
+
+
+def test_second_derivative_of_chi_square() -> None:
+    losses = sample(12, seed=9).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda v: robust.chi_square(v, 0.4).loss, losses)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.floats(-100, 100), min_size=1, max_size=30),
+    st.floats(0.01, 1.0),
+    st.floats(0.01, 1.0),
+    st.floats(0.0, 0.9),
+)
+def test_laws(values: list[float], alpha: float, other: float, eps: float) -> None:
+    losses = torch.tensor(values, dtype=torch.float64)
+    small, large = sorted((alpha, other))
+    near = 1e-9 * (1 + float(losses.abs().max()))
+    mean, top = float(losses.mean()), float(losses.max())
+    for loss in (robust.cvar, robust.chi_square):
+        tight, loose = float(loss(losses, large).loss), float(loss(losses, small).loss)
+        assert mean - near <= tight <= loose + near
+        assert loose <= top + near
+    half = 0.5 * alpha  # up to ½, CVaR's worst distribution lies inside the χ² ball
+    assert float(robust.cvar(losses, half).loss) <= float(robust.chi_square(losses, half).loss) + near
+    for loss in DORO:
+        assert float(loss(losses, alpha, eps).loss) <= float(loss(losses, alpha, 0.0).loss) + near
+        shifted = loss(losses + 3, alpha, eps).loss
+        assert float(shifted) == pytest.approx(float(loss(losses, alpha, eps).loss) + 3, abs=10 * near)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
+def test_equal_losses_weigh_the_same(alpha: float) -> None:
+    losses = torch.full((8,), 2.5)
+    found = robust.chi_square(losses, alpha)
+    assert float(found.loss) == 2.5
+    torch.testing.assert_close(found.weights, torch.full((8,), 0.125))
+    assert float(robust.cvar(losses, alpha).loss) == pytest.approx(2.5)
+
+
+def test_ties_at_the_top_share() -> None:
+    """c² ≥ B/k: the largest loss takes everything, and its k ties share it."""
+    losses = torch.tensor([1.0, 5.0, 2.0, 5.0], dtype=torch.float64)
+    found = robust.chi_square(losses, alpha=0.3)
+    assert float(found.loss) == pytest.approx(5.0)
+    torch.testing.assert_close(found.weights, torch.tensor([0.0, 0.5, 0.0, 0.5], dtype=torch.float64))
+
+
+def test_outliers_are_dropped() -> None:
+    losses = torch.cat([torch.ones(90), torch.full((10,), 1000.0)])
+    assert float(robust.cvar_doro(losses, 0.2, 0.1).loss) == pytest.approx(1.0)
+    assert float(robust.chi_square_doro(losses, 0.2, 0.1).loss) == pytest.approx(1.0)
+    # int(0.005 · 128) = 0: the published trimming drops nothing.
+    batch = sample(128)
+    assert float(robust.cvar_doro(batch, 0.2, 0.005, "floor").loss) == float(robust.cvar(batch, 0.2).loss)
+    assert float(robust.cvar_doro(batch, 0.2, 0.005).loss) < float(robust.cvar(batch, 0.2).loss)
+
+
+@pytest.mark.parametrize("loss", DORO)
+def test_compiles_and_takes_any_shape(loss: Callable[..., robust.RobustLoss]) -> None:
+    losses = sample(24).float().reshape(4, 6).requires_grad_()
+    run = torch.compile(lambda v: loss(v, 0.3, 0.1), fullgraph=True, backend="aot_eager")
+    value, weights = run(losses)
+    expected = loss(losses, 0.3, 0.1)
+    torch.testing.assert_close(value, expected.loss)
+    assert weights.shape == (4, 6)
+    (gradient,) = torch.autograd.grad(value, losses)
+    torch.testing.assert_close(gradient, expected.weights)
+
+
+@pytest.mark.parametrize("loss", DORO)
+def test_infinite_and_nan_losses_show(loss: Callable[..., robust.RobustLoss]) -> None:
+    assert float(loss(torch.tensor([1.0, math.nan, 2.0]), 0.5, 0.0).loss) != float("inf")
+    assert math.isnan(float(loss(torch.tensor([1.0, math.nan, 2.0]), 0.5, 0.0).loss))
+
+
+def test_bad_arguments() -> None:
+    losses = torch.ones(4)
+    for alpha in (0.0, -1.0, 1.5, math.nan):
+        with pytest.raises(ValueError, match="alpha in"):
+            robust.cvar(losses, alpha)
+    with pytest.raises(ValueError, match="eps in"):
+        robust.cvar_doro(losses, 0.5, 1.0)
+    with pytest.raises(ValueError, match="trim"):
+        robust.chi_square_doro(losses, 0.5, 0.1, "round")
+    with pytest.raises(ValueError, match="at least one"):
+        robust.erm(torch.empty(0))
+    with pytest.raises(ValueError, match="reduction='none'"):
+        robust.cvar(torch.tensor(1.0), 0.5)
+    with pytest.raises(TypeError, match="floating-point"):
+        robust.cvar(torch.ones(4, dtype=torch.int64), 0.5)
+
+
+class TestGroups:
+    def test_overlapping(self) -> None:
+        correct = torch.tensor([True, False, True, True])
+        groups = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 1, 1, 0]]).bool()
+        found = robust.group_accuracy(correct, groups)
+        assert (found.average, found.worst) == (0.75, 0.5)
+        assert found.per_group[3].isnan()
+        assert found.counts.tolist() == [2, 2, 3, 0]
+
+    def test_by_number(self) -> None:
+        found = robust.group_accuracy(torch.tensor([True, False]), torch.tensor([0, 2]))
+        assert found.worst == 0.0
+
+    def test_errors(self) -> None:
+        with pytest.raises(ValueError, match="shape"):
+            robust.group_accuracy(torch.ones(3).bool(), torch.ones(2, 2).bool())
+        with pytest.raises(ValueError, match="at least one sample"):
+            robust.group_accuracy(torch.ones(0).bool(), torch.ones(0, 2).bool())
