@@ -1,5 +1,17 @@
 """Reading a network: one file per diagnostic, each a function of a model and data that returns a plain result."""
 
+from .curvature import Block, Curvature, curvature
 from .invariance import Invariance, Unit, invariance
+from .kappa_slopes import KappaSlopes, Slope, kappa_slopes
 
-__all__ = ["Invariance", "Unit", "invariance"]
+__all__ = [
+    "Block",
+    "Curvature",
+    "Invariance",
+    "KappaSlopes",
+    "Slope",
+    "Unit",
+    "curvature",
+    "invariance",
+    "kappa_slopes",
+]
