@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from left_alone import left_alone
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import geonorm
 from geonorm.analysis import curvature, kappa_slopes
 from geonorm.analysis.lanczos import lanczos
+from left_alone import left_alone
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
@@ -312,7 +312,7 @@ class TestEnemies:
             curvature(model, batches, **options)
 
     def test_errors_of_kappa(self) -> None:
-        with pytest.raises(ValueError, match="geonorm.convert"):
+        with pytest.raises(ValueError, match=r"geonorm\.convert"):
             kappa_slopes(net(), data())
         with pytest.raises(ValueError, match="two different"):
             kappa_slopes(net(geonorm.PopNorm1d(5)), data(), kappas=(4,))

@@ -1,6 +1,6 @@
 """How stretched the inputs of a linear or convolutional layer are: the condition number of E[zzᵗ].
 
-z is what one row of the weight is multiplied with: the input of a Linear, a patch of a convolution; with a bias, (z, 1).
+z is what one row of the weight is multiplied with: the input of a Linear, a patch of a convolution; with a bias (z, 1).
 E[zzᵗ] is the layer's block of the Gauss–Newton matrix for a squared loss right behind it.
 """
 
@@ -91,7 +91,7 @@ def _vectors(layer: Any, x: Tensor) -> Tensor | None:
         )
     )
     samples = max(1, min(len(x), _MOST_VECTORS // max(positions, 1)))
-    patches = nn.functional.unfold(
+    patches: Tensor = nn.functional.unfold(
         x[:samples],
         both(layer.kernel_size, 1),
         both(layer.dilation, 1),

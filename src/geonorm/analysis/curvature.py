@@ -86,7 +86,7 @@ class Curvature(Result):
         """Variance, largest eigenvalue and condition number of the layers, on logarithmic axes."""
         layers = self.blocks[1:] or self.blocks
         drawn = figure(9.0, 1.0 + 0.25 * max(len(layers), 4))
-        panels = drawn.subplots(1, 3, sharey=True)
+        panels: Any = drawn.subplots(1, 3, sharey=True)
         for axes, label, values in zip(
             panels,
             ("gradient variance", "largest eigenvalue", "condition of inputs"),
@@ -117,8 +117,8 @@ def curvature(
         V = E‖∇f_i − ∇F‖²        F = mean f_i        L = largest |λ(∇²F)|        condition of E[zzᵗ]
 
     In training mode with batch statistics f_i is sample i's term of the loss with the whole batch in the graph; the
-    result says which gradients were taken. The Hessian is that of F over all batches, in the mode the model is in, found
-    by Lanczos on products with it.
+    result says which gradients were taken. The Hessian is that of F over all batches, in the mode the model is in, and
+    read by Lanczos on products with it.
 
     Args:
         model: any model; its mode is kept and decides about batch statistics. Parameters in float32 or float64.
@@ -213,8 +213,8 @@ def _check(parameters: dict[str, nn.Parameter]) -> None:
     for name, parameter in parameters.items():
         if parameter.dtype not in (torch.float32, torch.float64):
             raise TypeError(
-                f"expected parameters in float32 or float64 (got {name} in {parameter.dtype}), since second derivatives "
-                "drown in rounding below that; read a copy, copy.deepcopy(model).float()"
+                f"expected parameters in float32 or float64 (got {name} in {parameter.dtype}): second derivatives drown "
+                "in rounding below that; read a copy, copy.deepcopy(model).float()"
             )
 
 
