@@ -91,11 +91,12 @@ def _vectors(layer: Any, x: Tensor) -> Tensor | None:
         )
     )
     samples = max(1, min(len(x), _MOST_VECTORS // max(positions, 1)))
-    patches: Tensor = nn.functional.unfold(
+    patches = nn.functional.unfold(
         x[:samples],
         both(layer.kernel_size, 1),
         both(layer.dilation, 1),
         both(layer.padding, 0),
         both(layer.stride, 1),
     )
-    return patches.unflatten(1, (layer.groups, -1)).permute(1, 2, 0, 3).flatten(2)
+    by_group: Tensor = patches.unflatten(1, (layer.groups, -1)).permute(1, 2, 0, 3).flatten(2)
+    return by_group

@@ -87,12 +87,12 @@ class Curvature(Result):
         layers = self.blocks[1:] or self.blocks
         drawn = figure(9.0, 1.0 + 0.25 * max(len(layers), 4))
         panels: Any = drawn.subplots(1, 3, sharey=True)
-        for axes, label, values in zip(
-            panels,
-            ("gradient variance", "largest eigenvalue", "condition of inputs"),
-            ([b.variance for b in layers], [b.largest for b in layers], [b.condition for b in layers]),
-            strict=True,
-        ):
+        measured: list[tuple[str, list[float | None]]] = [
+            ("gradient variance", [block.variance for block in layers]),
+            ("largest eigenvalue", [block.largest for block in layers]),
+            ("condition of inputs", [block.condition for block in layers]),
+        ]
+        for axes, (label, values) in zip(panels, measured, strict=True):
             axes.plot([v if v is not None and v > 0 else float("nan") for v in values], range(len(layers)), "o")
             axes.set_xscale("log")
             axes.set_xlabel(label)
@@ -213,8 +213,8 @@ def _check(parameters: dict[str, nn.Parameter]) -> None:
     for name, parameter in parameters.items():
         if parameter.dtype not in (torch.float32, torch.float64):
             raise TypeError(
-                f"expected parameters in float32 or float64 (got {name} in {parameter.dtype}): second derivatives drown "
-                "in rounding below that; read a copy, copy.deepcopy(model).float()"
+                f"expected parameters in float32 or float64 (got {name} in {parameter.dtype}): rounding would drown "
+                "second derivatives; read a copy, copy.deepcopy(model).float()"
             )
 
 
