@@ -1,14 +1,18 @@
 """Reading a network: one file per diagnostic, each a function of a model and data that returns a plain result."""
 
 from .curvature import Block, Curvature, curvature
+from .growth import Monitor
+from .growth_log import Growth
 from .invariance import Invariance, Unit, invariance
 from .kappa_slopes import KappaSlopes, Slope, kappa_slopes
 
 __all__ = [
     "Block",
     "Curvature",
+    "Growth",
     "Invariance",
     "KappaSlopes",
+    "Monitor",
     "Slope",
     "Unit",
     "curvature",

@@ -1,6 +1,6 @@
 """The parts of weights that are scale invariant, as views for arithmetic: rows, groups of rows, whole matrices.
 
-Where the invariance is joint in weight and bias (LayerNorm, GroupNorm behind an operation with a bias), a part is a part
+Where the invariance is joint in weight and bias (LayerNorm or GroupNorm behind an operation with a bias), a part is one
 of both.
 """
 
