@@ -5,6 +5,8 @@ from .growth import Monitor
 from .growth_log import Growth
 from .invariance import Invariance, Unit, invariance
 from .kappa_slopes import KappaSlopes, Slope, kappa_slopes
+from .rescaling import Rescaled, Rescaling, rescaling
+from .robustness import Robustness, Trial, robustness
 
 __all__ = [
     "Block",
@@ -13,9 +15,15 @@ __all__ = [
     "Invariance",
     "KappaSlopes",
     "Monitor",
+    "Rescaled",
+    "Rescaling",
+    "Robustness",
     "Slope",
+    "Trial",
     "Unit",
     "curvature",
     "invariance",
     "kappa_slopes",
+    "rescaling",
+    "robustness",
 ]

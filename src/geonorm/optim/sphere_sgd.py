@@ -164,7 +164,7 @@ def _check(group: dict[str, Any]) -> None:
         for parameter, dim in zip(parameters, dims, strict=True):
             if dim >= parameter.dim() or parameter.shape[dim] % _number(group, parameters[0]):
                 raise ValueError(
-                    f"expected dimension {dim} to fall into parts (got a parameter of shape {tuple(parameter.shape)} in "
+                    f"expected dimension {dim} to fall into parts (got one of shape {tuple(parameter.shape)} in "
                     f"a group with unit={group['unit']!r}, parts={group['parts']}); give unit=None for parameters that "
                     "are not on spheres"
                 )
