@@ -48,7 +48,7 @@ class Survival(Result):
         passed = [float("nan") if a.division is None else a.division for a in self.operations]
         axes.plot(passed, places, "x", label="division passed on: 1 if all of it")
         axes.set_yticks(list(places), [a.name for a in self.operations])
-        axes.set_xlim(-0.05, 1.05)
+        axes.set_xlim(left=-0.05)
         axes.invert_yaxis()
         axes.legend(loc="best")
         return drawn
@@ -65,7 +65,8 @@ class Arrival:
         rms: of its input, averaged over channels.
         rms_low, rms_high: of the channel with the lowest and the highest.
         division: d log rms / d log λ when the norms in front of it give λ times their output: 1 if the activation
-            passes a division on as a division (ReLU), near 0 if it does not arrive; ``None`` without a norm.
+            passes a division on as a division (ReLU), near 0 if it does not arrive, above 1 if it is made stronger
+            (GELU); ``None`` without a norm.
     """
 
     name: str
