@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 from torch import nn
@@ -93,7 +95,7 @@ def test_patches_are_those_that_the_convolution_sees(conv: nn.Module) -> None:
 
 
 def test_wide_layers_are_sketched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geonorm.analysis.batch_width._SKETCH", 64)
+    monkeypatch.setattr(importlib.import_module("geonorm.analysis.batch_width"), "_SKETCH", 64)
     layer = the_layer(nn.Linear(150, 2), torch.randn(160, 150))
     assert (layer.rank, layer.kernel) == (150, 0)
     thin = torch.randn(160, 20) @ torch.randn(20, 150)

@@ -1,6 +1,8 @@
 """Reading a network: one file per diagnostic, each a function of a model and data that returns a plain result."""
 
 from .batch_width import BatchWidth, Width, batch_width
+from .diagnose import Diagnosis, diagnose
+from .finding import Finding
 from .invariance import Invariance, Unit, invariance
 from .sphere import Sphere, SphereLayer, sphere
 from .survival import Arrival, Survival, survival
@@ -8,6 +10,8 @@ from .survival import Arrival, Survival, survival
 __all__ = [
     "Arrival",
     "BatchWidth",
+    "Diagnosis",
+    "Finding",
     "Invariance",
     "Sphere",
     "SphereLayer",
@@ -15,6 +19,7 @@ __all__ = [
     "Unit",
     "Width",
     "batch_width",
+    "diagnose",
     "invariance",
     "sphere",
     "survival",

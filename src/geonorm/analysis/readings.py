@@ -173,7 +173,7 @@ class _Watch(TorchFunctionMode):
         number = self._relu_calls[here]
         name = maker or (f"{here or '(model)'}" + (f", ReLU {number}" if number > 1 else ""))
         last = out.dim() == 3 and not isinstance(self._module(maker), (nn.BatchNorm1d, nn.Conv1d))
-        alive = (out > 0).movedim(-1 if last else 1, 0).flatten(1).any(1).cpu()
+        alive = (~(out <= 0)).movedim(-1 if last else 1, 0).flatten(1).any(1).cpu()
         before = self.found.relus.get(name)
         if before is None:
             self.found.relus[name] = ReluReading(name, maker in self.found.norms, alive, out.shape[0])
