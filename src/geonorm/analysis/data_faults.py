@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..surgery.layouts import keeps_statistics
 from .batch_width import BatchWidth
@@ -23,7 +22,8 @@ FEW_VALUES = 16
 FEW_SAMPLES = 16
 # A Gaussian has 1; one sample in ten moved by 10σ has 3; Laplace 1.4.
 HEAVY = 2.5
-MANY = 0.25
+MANY = 0.25  # of the channels
+FAR = 5.0  # in spreads of the middle half
 
 
 def data_faults(readings: Readings, widths: BatchWidth | None, synthetic: bool) -> Iterator[Finding]:
@@ -45,7 +45,9 @@ def data_faults(readings: Readings, widths: BatchWidth | None, synthetic: bool) 
         yield from _of_norm(reading, readings, synthetic)
     for relu in readings.relus.values():
         dead = (~relu.alive).nonzero().flatten().tolist()
-        if dead and not synthetic and relu.samples >= 8:
+        # Without a norm in front, a few such channels are common in a healthy network.
+        few = not relu.by_norm and len(dead) < 0.1 * len(relu.alive)
+        if dead and not few and not synthetic and relu.samples >= FEW_SAMPLES:
             yield Finding(
                 "warning" if relu.by_norm else "note",
                 "dead channels",
@@ -186,37 +188,37 @@ def _stale(reading: NormReading, samples: int) -> Iterator[Finding]:
         )
 
 
-def tail_weight(reading: NormReading) -> tuple[Tensor, Tensor]:
-    """σ over the spread of the middle half (1 for a Gaussian), and |mean − median| in units of the latter."""
-    low, middle, high = reading.moments.quartiles()
-    robust = (high - low) / 1.349
-    usable = robust > 1e-3 * reading.moments.var.sqrt()  # zeros behind a ReLU have no middle half
-    safe = torch.where(usable, robust, 1.0)
-    one, zero = torch.ones_like(safe), torch.zeros_like(safe)
-    return (
-        torch.where(usable, reading.moments.var.sqrt() / safe, one),
-        torch.where(usable, (reading.moments.mean - middle).abs() / safe, zero),
-    )
-
-
 def _heavy_tails(reading: NormReading) -> Iterator[Finding]:
-    if reading.moments.number < 32:
+    """Places of the data that are far out in most channels, and so many channels whose σ they have blown up.
+
+    A channel that answers to one class of the data has heavy tails too. Broken samples show in most channels at once.
+    """
+    if reading.moments.number < 2 * FEW_SAMPLES:
         return
-    weight, gap = tail_weight(reading)
-    channels = ((weight > HEAVY) & (gap > 0.25)).nonzero().flatten().tolist()
-    # A channel that answers to one class looks the same. Samples that are broken show in many channels at once.
-    if len(channels) >= max(MANY * len(weight), 1):
-        worst = max(channels, key=lambda c: float(weight[c]))
-        yield Finding(
-            "warning",
-            "outliers",
-            reading.name,
-            "a few values pull the mean and blow up the spread: most of the data is squeezed together",
-            f"{part(len(channels), len(weight))}; channel {worst}: σ is {float(weight[worst]):.2g} times that of the "
-            f"middle half, mean and median {float(gap[worst]):.2g} apart in the same unit",
-            "clean the data, or geonorm.convert(model, 'robustbn'), which resists outliers",
-            channels,
-        )
+    low, middle, high = reading.moments.quartiles()
+    sigma, robust = reading.moments.var.sqrt(), (high - low) / 1.349  # equal for a Gaussian
+    usable = robust > 1e-3 * sigma  # zeros behind a ReLU have no middle half
+    if not bool(usable.any()):
+        return
+    far = (reading.moments.sample() - middle[:, None]).abs()[usable] > FAR * robust[usable, None]
+    broken = far.double().mean(0) >= 0.5
+    weight = torch.where(usable, sigma / torch.where(usable, robust, 1.0), 1.0)
+    channels = (weight > HEAVY).nonzero().flatten().tolist()
+    share = float(broken.double().mean())
+    if not 0 < share < 0.25 or len(channels) < MANY * len(weight):
+        return
+    worst = int(weight.argmax())
+    yield Finding(
+        "warning",
+        "outliers",
+        reading.name,
+        "a few samples are far out in most channels: they pull the mean and blow up the spread, and the rest is "
+        "squeezed together",
+        f"{100 * share:.2g} % of the values; {part(len(channels), len(weight))} have σ above {HEAVY:g} times that of "
+        f"the middle half, channel {worst} {float(weight[worst]):.2g} times",
+        "clean the data, or geonorm.convert(model, 'robustbn'), which resists outliers",
+        channels,
+    )
 
 
 def _of_widths(widths: BatchWidth) -> Iterator[Finding]:

@@ -96,6 +96,8 @@ class Diagnosis(Result):
         counts = ", ".join(f"{number} {severity}{'s' * (number != 1)}" for severity, number in self.counts().items())
         made_up = " of random numbers" if self.synthetic else ""
         lines = [f"{self.model}, {len(self.layers)} norms, {self.samples} samples{made_up}: {counts}"]
+        if not self.findings:
+            lines += ["", "Healthy: nothing was found." if self.layers else "It has no norms; nothing else was found."]
         for f in self.findings:
             lines += ["", f"{f.severity.upper()}  {f.layer}: {f.kind}", f"  {f.what}."]
             lines += [f"  Seen by: {f.evidence}.", f"  What to do: {f.advice}."]

@@ -46,9 +46,13 @@ class Moments:
         """The variance that the norm divides by: that of a batch, averaged over the batches."""
         return self.within / max(self.batches, 1)
 
+    def sample(self) -> Tensor:
+        """The values that were kept, (channels, places): a column is one place of the data in all channels."""
+        return torch.cat(self._sample, 1).double()
+
     def quartiles(self) -> tuple[Tensor, Tensor, Tensor]:
         """First quartile, median and third quartile of each channel."""
-        ordered = torch.cat(self._sample, 1).sort(1).values.double()
+        ordered = self.sample().sort(1).values
         last = ordered.shape[1] - 1
         low, middle, high = (ordered[:, round(share * last)] for share in (0.25, 0.5, 0.75))
         return low, middle, high

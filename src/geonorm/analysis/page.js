@@ -21,9 +21,9 @@ for (const table of document.querySelectorAll("table")) {
   });
 }
 // A link to a layer opens it.
-const open = () => {
+const openLinked = () => {
   const layer = location.hash && document.getElementById(location.hash.slice(1));
   if (layer && layer.tagName === "DETAILS") layer.open = true;
 };
-addEventListener("hashchange", open);
-open();
+addEventListener("hashchange", openLinked);
+openLinked();

@@ -93,12 +93,10 @@ def _diagnose(chosen: argparse.Namespace) -> int:
     from ..lab import loading
 
     model = loading.load_model(chosen.model, chosen.state)
-    synthetic = chosen.data is None
-    if synthetic:
-        batches = loading.random_batches(model, chosen.input_shape, chosen.batch_size)
+    if chosen.data is None:
+        found = diagnose(model, loading.random_batches(model, chosen.input_shape, chosen.batch_size), synthetic=True)
     else:
-        batches = loading.load_batches(chosen.data)
-    found = diagnose(model, batches, synthetic=synthetic)
+        found = diagnose(model, loading.load_batches(chosen.data))
     path = found.to_html(chosen.out)
     if chosen.json:
         print(json.dumps(found.to_dict(), ensure_ascii=False))
