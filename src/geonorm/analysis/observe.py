@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
 import torch
@@ -148,9 +149,14 @@ def as_double(batch: Any) -> Any:
     )
 
 
+def uncompiled() -> Any:
+    """Compiled models run uncompiled within, where hooks are called. Costs nothing where none was compiled."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
 def outputs(model: nn.Module, batch: Any, forward: Forward | None = None) -> Tensor:
     """Everything that a model gives for a batch, in one row."""
-    with torch.compiler.set_stance("force_eager"):
+    with uncompiled():
         given = (forward or call_model)(model, batch)
     parts = [leaf.flatten() for leaf in tree_leaves(given) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if not parts or not sum(part.numel() for part in parts):
