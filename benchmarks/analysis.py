@@ -34,13 +34,15 @@ def images(samples: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def train(
-    steps: int, make: Callable[[nn.Module], torch.optim.Optimizer], monitor_every: int = 5
+    steps: int, make: Callable[[nn.Module], torch.optim.Optimizer], cools: bool = False
 ) -> tuple[nn.Module, Growth]:
+    """A small ResNet after some steps; ``cools``: the learning rate falls to 0, and running statistics catch up."""
     torch.manual_seed(0)
     model = CifarResNet(1, width=8)
     optimizer = make(model)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps if cools else 1.0)
     x, y = images(4096, 1)
-    with Monitor(model, optimizer, every=monitor_every) as monitor:
+    with Monitor(model, optimizer, every=5) as monitor:
         for step in range(steps):
             chosen = torch.randint(len(x), (64,), generator=torch.Generator().manual_seed(step))
             optimizer.zero_grad()
@@ -48,6 +50,7 @@ def train(
             loss.backward()
             optimizer.step()
             monitor.step(loss)
+            schedule.step()
     return model, monitor.result()
 
 
@@ -60,19 +63,26 @@ def text(table: str) -> str:
     return f"```text\n{table}\n```\n"
 
 
-def growth() -> nn.Module:
-    model, found = train(600, lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9, weight_decay=5e-3))
+def growth() -> None:
+    _, found = train(600, lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9, weight_decay=5e-3))
     found.plot().savefig(IMAGES / "growth.png", dpi=110)
-    return model
+
+
+def trained() -> nn.Module:
+    return train(600, lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9, weight_decay=5e-4), cools=True)[0]
 
 
 def kappa() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
-        geonorm.PopNorm1d(8), nn.Linear(8, 16, bias=False), nn.ReLU(), geonorm.PopNorm1d(16), nn.Linear(16, 1, bias=False)
+        geonorm.PopNorm1d(8),
+        nn.Linear(8, 16, bias=False),
+        nn.ReLU(),
+        geonorm.PopNorm1d(16),
+        nn.Linear(16, 1, bias=False),
     ).double()
     batch = torch.randn(128, 8).double(), torch.randn(128, 1).double()
-    found = kappa_slopes(model, batch, lambda output, target: (output - target).square().sum(1), tolerance=1e-8)
+    found = kappa_slopes(model, batch, lambda output, target: (output - target).square().sum(1), tolerance=1e-6)
     write("kappa", DOCS / "analysis" / "curvature.md", text(str(found)))
     found.plot().savefig(IMAGES / "kappa.png", dpi=110)
 
@@ -116,7 +126,8 @@ def spheres() -> None:
 def main() -> None:
     torch.set_num_threads(1)
     kappa()
-    model = growth()
+    growth()
+    model = trained()
     pruning(model)
     attacks(model)
     spheres()

@@ -199,38 +199,36 @@ def test_kappa_slope_of_the_last_layer_is_exactly_minus_two() -> None:
     """POP → linear → MSE: the Hessian is that of F(w/κ), 16 times smaller for each factor 4."""
     model = nn.Sequential(geonorm.PopNorm1d(4), nn.Linear(4, 2)).double()
     nn.init.zeros_(model[1].weight)  # the variance follows F(w/κ) too, seen from the same point w = 0
-    nn.init.zeros_(model[1].bias)
-    model[1].bias.requires_grad_(False)
-    found = kappa_slopes(model, (randn(32, 4), randn(32, 2, seed=1)), squares, where="1", tolerance=1e-10)
-    slope = found.slopes[1]
-    assert slope.name == "1"
+    with left_alone(model):
+        found = kappa_slopes(model, (randn(32, 4), randn(32, 2, seed=1)), squares, tolerance=1e-10)
+    (slope,) = found.slopes
+    assert (slope.norm, slope.layer) == ("0", "1")
     assert slope.largest == pytest.approx(-2, abs=1e-9)
     assert slope.variance == pytest.approx(-2, abs=1e-9)
-    values = [result.blocks[1].largest for result in found.curvatures]
-    assert values[0] / values[1] == pytest.approx(16, rel=1e-9)
-    assert values[1] / values[2] == pytest.approx(16, rel=1e-9)
+    assert slope.eigenvalues[0] / slope.eigenvalues[1] == pytest.approx(16, rel=1e-9)
+    assert slope.eigenvalues[1] / slope.eigenvalues[2] == pytest.approx(16, rel=1e-9)
     assert model[0].kappa == 4.0  # put back
 
 
-@pytest.mark.parametrize(("activation", "slope"), [(nn.ReLU(), 0.0), (nn.Tanh(), None)])
-def test_kappa_slope_of_interior_layers(activation: nn.Module, slope: float | None) -> None:
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.Tanh()])
+def test_kappa_slope_of_interior_layers(activation: nn.Module) -> None:
     """ReLU and the next POP-Norm divide the scale away again: no dependence on κ. With tanh there is some."""
     torch.manual_seed(0)
-    pop = [geonorm.PopNorm1d(width, eps=1e-30) for width in (4, 6)]
-    model = nn.Sequential(pop[0], nn.Linear(4, 6, bias=False), activation, pop[1], nn.Linear(6, 2, bias=False)).double()
+    model = nn.Sequential(
+        geonorm.PopNorm1d(4, eps=1e-30), nn.Linear(4, 6, bias=False), activation,
+        geonorm.PopNorm1d(6, eps=1e-30), nn.Linear(6, 2, bias=False),
+    ).double()  # fmt: skip
     model[1].weight.data.mul_(5)  # out of tanh's linear part
-    batch = randn(32, 4), randn(32, 2, seed=1)
-    # κ of the first layer alone, as the theorem has it: the last layer stays as it is.
-    values = []
-    for kappa in (1.0, 4.0, 16.0):
-        pop[0].kappa = kappa
-        values.append(curvature(model, batch, squares, where="1", tolerance=1e-9).blocks[1].largest)
-    if slope == 0.0:
-        assert values == pytest.approx([values[0]] * 3, rel=1e-7)
-        both = kappa_slopes(model, batch, squares, tolerance=1e-9)
-        assert both.slopes[-1].largest == pytest.approx(-2, abs=1e-6)  # the last layer
+    found = kappa_slopes(model, (randn(32, 4), randn(32, 2, seed=1)), squares, tolerance=1e-8)
+    interior, last = found.slopes
+    assert (interior.layer, last.layer) == ("1", "4")
+    assert last.largest == pytest.approx(-2, abs=1e-6)
+    if isinstance(activation, nn.ReLU):
+        assert interior.largest == pytest.approx(0, abs=1e-6)
+        assert interior.variance == pytest.approx(0, abs=1e-6)
+        assert interior.eigenvalues == pytest.approx([interior.eigenvalues[0]] * 3, rel=1e-7)
     else:
-        assert abs(values[2] / values[0] - 1) > 0.1
+        assert abs(interior.eigenvalues[2] / interior.eigenvalues[0] - 1) > 0.1
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -322,7 +320,7 @@ def test_results_draw_themselves() -> None:
     found = curvature(net(), data())
     assert "condition of inputs" in found.table()
     assert len(found.plot().axes) == 3
-    slopes = kappa_slopes(net(geonorm.PopNorm1d(5)), data(), kappas=(1, 2))
+    slopes = kappa_slopes(net(geonorm.PopNorm1d(5), nn.ReLU()), data(), kappas=(1, 2))
     assert "λ max, κ=2" in slopes.table()
     assert slopes.plot().axes
-    assert slopes.to_dict()["curvatures"][0]["how"] == "backward"
+    assert slopes.to_dict()["slopes"][0]["layer"] == "3"

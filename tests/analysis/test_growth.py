@@ -146,7 +146,7 @@ def noisy_training(momentum: float, steps: int, decay: float = 0.05, rate: float
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_T18_weight_decay_and_growth_balance_where_the_formula_says(momentum: float) -> None:
     """‖w‖⁴ → ηE‖g̃‖²/(2λ(1 − m)) within 5 %, so the effective rate → √(2ηλ(1 − m))/‖g̃‖, from a start far away."""
-    found = noisy_training(momentum, steps=1500)
+    found = noisy_training(momentum, steps=1000)
     late = [record["weights"]["0.weight"] for record in found.records[len(found.records) // 2 :]]
     size = sum(entry["norm"] ** 4 for entry in late) / len(late)
     predicted = sum(entry["equilibrium"] ** 4 for entry in late) / len(late)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import nn
 
 from ..nn._pop import PopLayer
-from .curvature import Curvature, curvature
+from ..surgery.pairs import trace
+from .curvature import curvature
 from .observe import check_readable, filled_batches, undisturbed
 from .per_sample import Loss
 from .result import Result, figure
@@ -26,17 +27,23 @@ if TYPE_CHECKING:
 
 
 class Slope(NamedTuple):
-    """How one layer depends on κ.
+    """How the weight of one layer depends on the κ of the POP-Norm before it.
 
     Attributes:
-        name: of the layer; ``"(all)"`` for all parameters together.
-        largest: slope of log λ_max of its Hessian block against log κ.
+        norm: name of the POP-Norm layer whose κ moves.
+        layer: name of the layer behind it.
+        largest: slope of log λ_max of its weight's Hessian block against log κ.
         variance: slope of log E‖∇f_i − ∇F‖² against log κ.
+        eigenvalues: λ_max for each κ.
+        variances: the variance for each κ.
     """
 
-    name: str
+    norm: str
+    layer: str
     largest: float | None
     variance: float | None
+    eigenvalues: list[float]
+    variances: list[float]
 
 
 @dataclass
@@ -45,89 +52,95 @@ class KappaSlopes(Result):
 
     Attributes:
         kappas: the divisors that were tried.
-        curvatures: what was measured for each.
-        slopes: for all parameters together, then layer by layer.
+        slopes: one for each POP-Norm and each layer that it feeds.
     """
 
     kappas: list[float]
-    curvatures: list[Curvature]
     slopes: list[Slope]
 
     def head(self) -> Sequence[str]:
         """Names of the columns."""
-        values = [f"λ max, κ={kappa:g}" for kappa in self.kappas]
-        return ("layer", "slope of λ max", "slope of variance", *values)
+        return ("κ of", "layer", "slope of λ max", "of variance", *[f"λ max, κ={kappa:g}" for kappa in self.kappas])
 
     def rows(self) -> Sequence[Sequence[Any]]:
         """A row for each layer."""
-        return [
-            (*slope, *[found.blocks[i].largest for found in self.curvatures]) for i, slope in enumerate(self.slopes)
-        ]
+        return [(*slope[:4], *slope.eigenvalues) for slope in self.slopes]
 
     def plot(self) -> Figure:
         """λ_max of each layer against κ, both logarithmic."""
         drawn = figure()
         axes = drawn.subplots()
-        for i, slope in enumerate(self.slopes):
-            values = [found.blocks[i].largest or math.nan for found in self.curvatures]
-            axes.loglog(self.kappas, values, "o-", label=slope.name)
-        axes.set_xlabel("κ")
+        for slope in self.slopes:
+            values = [value if value > 0 else math.nan for value in slope.eigenvalues]
+            axes.loglog(self.kappas, values, "o-", label=slope.layer)
+        axes.set_xlabel("κ of the POP-Norm before the layer")
         axes.set_ylabel("largest eigenvalue of the Hessian's block")
-        axes.legend()
+        axes.legend(title="layer")
         return drawn
 
 
 def kappa_slopes(
     model: nn.Module, batches: Any, loss: Loss | None = None, kappas: Sequence[float] = (1.0, 4.0, 16.0), **options: Any
 ) -> KappaSlopes:
-    """Slopes of the curvature against κ when all POP-Norm layers of a model get the same κ.
+    """Slopes of sharpness and gradient noise against κ, for the weight behind each POP-Norm of a model.
 
     Args:
-        model: a model with POP-Norm layers; their κ is put back afterwards.
+        model: a model with POP-Norm layers before Linear or Conv layers. Each κ is moved by itself and put back.
         batches: a batch or several, each (input, target).
         loss: ``loss(output, target)`` with one value per sample. Default: cross entropy.
         kappas: at least two divisors above 0.
-        options: of ``curvature``.
+        options: ``how``, ``steps`` and ``tolerance`` of ``curvature``.
 
     Examples:
         >>> import torch, geonorm
         >>> from geonorm.analysis import kappa_slopes
-        >>> model = torch.nn.Sequential(geonorm.PopNorm1d(4), torch.nn.Linear(4, 1, bias=False)).double()
+        >>> model = torch.nn.Sequential(geonorm.PopNorm1d(4), torch.nn.Linear(4, 1)).double()
         >>> x, y = torch.randn(32, 4).double(), torch.randn(32, 1).double()
         >>> found = kappa_slopes(model, (x, y), lambda output, target: (output - target).square().sum(1))
-        >>> [f"{slope.name} {slope.largest:.2f}" for slope in found.slopes if slope.name == "1"]
+        >>> [f"{slope.layer} {slope.largest:.2f}" for slope in found.slopes]
         ['1 -2.00']
     """
     check_readable(model, "read the slopes of")
-    layers = [module for module in model.modules() if isinstance(module, PopLayer)]
-    if not layers:
-        raise ValueError("expected a model with POP-Norm layers (got none); geonorm.convert(model, 'pop') puts them in")
+    modules = dict(model.named_modules())
+    pairs = [
+        (name, layer)
+        for name, near in trace(model).norms.items()
+        if isinstance(modules[name], PopLayer)
+        for layer in near.ahead
+    ]
+    if not pairs:
+        raise ValueError(
+            "expected POP-Norm layers before Linear or Conv layers (got none); geonorm.convert(model, 'pop') puts them "
+            "there"
+        )
     if len(set(kappas)) < 2 or not all(0 < kappa < math.inf for kappa in kappas):
         raise ValueError(f"expected at least two different kappas above 0 (got {tuple(kappas)})")
     given = list(filled_batches(batches))
-    found = []
-    for kappa in kappas:
-        with undisturbed(model):
-            for layer in layers:
-                layer.kappa = float(kappa)
-            found.append(curvature(model, given, loss, **options))
-    names = [block.name for block in found[0].blocks]
-    slopes = [
-        Slope(
-            name,
-            _slope(kappas, [result.blocks[i].largest for result in found]),
-            _slope(kappas, [result.blocks[i].variance for result in found]),
+    slopes = []
+    for norm, layer in pairs:
+        weights = [p for p in modules[layer].parameters() if p.dim() > 1 and p.requires_grad]
+        if not weights:
+            continue
+        blocks = []
+        for kappa in kappas:
+            with undisturbed(model):
+                model.requires_grad_(False)
+                for weight in weights:
+                    weight.requires_grad_()
+                modules[norm].kappa = float(kappa)
+                blocks.append(curvature(model, given, loss, where=lambda *_: False, **options).blocks[0])
+        eigenvalues = [math.nan if block.largest is None else block.largest for block in blocks]
+        variances = [block.variance for block in blocks]
+        slopes.append(
+            Slope(norm, layer, _slope(kappas, eigenvalues), _slope(kappas, variances), eigenvalues, variances)
         )
-        for i, name in enumerate(names)
-    ]
-    return KappaSlopes([float(kappa) for kappa in kappas], found, slopes)
+    return KappaSlopes([float(kappa) for kappa in kappas], slopes)
 
 
-def _slope(kappas: Sequence[float], values: Sequence[float | None]) -> float | None:
+def _slope(kappas: Sequence[float], values: Sequence[float]) -> float | None:
     """Least squares on logarithms; ``None`` if a value is not above 0."""
-    if not all(value is not None and 0 < value < math.inf for value in values):
+    if not all(0 < value < math.inf for value in values):
         return None
-    x = [math.log(kappa) for kappa in kappas]
-    y = [math.log(value) for value in values if value is not None]
+    x, y = [math.log(kappa) for kappa in kappas], [math.log(value) for value in values]
     middle = sum(x) / len(x)
     return sum((a - middle) * b for a, b in zip(x, y, strict=True)) / sum((a - middle) ** 2 for a in x)
