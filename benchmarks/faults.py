@@ -1,6 +1,7 @@
 """Planted faults: each is put into a healthy network, and ``geonorm.analysis.diagnose`` is asked what is wrong.
 
-``python benchmarks/faults.py`` writes ``faults.csv`` beside it and the table of ``docs/analysis/diagnose.md``.
+``python benchmarks/faults.py`` writes ``faults.csv`` beside it, and the table and the picture of
+``docs/analysis/diagnose.md``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import copy
 import csv
 import functools
 import math
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +24,7 @@ from geonorm.analysis import Diagnosis, diagnose
 from geonorm.lab.models import CifarResNet
 
 STORE = Path(__file__).with_name("faults.csv")
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "diagnose.png"
 PAGE = Path(__file__).parents[1] / "docs" / "analysis" / "diagnose.md"
 
 Planted = tuple[nn.Module, list[Tensor]]
@@ -335,6 +340,22 @@ def stored() -> list[Outcome]:
         return [Outcome(**{**row, "found": row["found"] == "True"}) for row in csv.DictReader(file)]
 
 
+def picture() -> None:
+    """The page of a network with some of the faults, as Chromium shows it."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        print("no Chromium: the picture of the page is left as it is")
+        return
+    model, batches = healthy()
+    for fault in (FAULTS[0], FAULTS[8], FAULTS[10], FAULTS[18]):
+        model, batches = fault.plant(model, batches)
+    with tempfile.TemporaryDirectory() as folder:
+        page = diagnose(model, batches).to_html(Path(folder) / "page.html")
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars"]
+        shot = f"--screenshot={PICTURE}"
+        subprocess.run([chromium, *flags, "--window-size=1100,1000", shot, page.as_uri()], check=True)
+
+
 def main() -> None:
     outcomes = [ask(fault)[1] for fault in FAULTS]
     for name in HEALTHY:
@@ -347,6 +368,7 @@ def main() -> None:
     head, mark, rest = PAGE.read_text(encoding="utf-8").partition("<!-- faults -->\n")
     _, end, tail = rest.partition("<!-- end -->\n")
     PAGE.write_text(head + mark + table(outcomes) + end + tail, encoding="utf-8")
+    picture()
     print(table(outcomes))
 
 

@@ -139,7 +139,7 @@ def _collapsed(reading: NormReading) -> Iterator[Finding]:
             "collapsed channels",
             reading.name,
             f"channels give a constant: {'; '.join(reasons)}",
-            f"{part(len(numbers), channels)}: {some(numbers)}; {numbers[0]} has σ²={float(variance):.3g} at "
+            f"{part(len(numbers), channels)}: {some(numbers)}; in {numbers[0]} σ²={float(variance):.3g} at "
             f"eps={norm.eps:g}{gamma}",
             "remove them (geonorm.analysis.prune), or start them anew with less weight decay on them",
             numbers,
