@@ -148,6 +148,11 @@ def _one_pixel(model: nn.Module, batches: list[Tensor]) -> Planted:
     return nn.Sequential(*layers), batches
 
 
+def _one_pixel_instance(model: nn.Module, batches: list[Tensor]) -> Planted:
+    layers = [nn.Conv2d(3, 8, 16, bias=False), nn.InstanceNorm2d(8), nn.Flatten(), nn.Linear(8, 10)]
+    return nn.Sequential(*layers), batches
+
+
 def _one_sample(model: nn.Module, batches: list[Tensor]) -> Planted:
     return healthy("MLP, BatchNorm")[0], [batches[0][:1]]
 
@@ -216,6 +221,7 @@ FAULTS = [
     Fault("batch of 4 for a width of 768", "small batch", "1", _small_batch),
     Fault("batch of 2 in front of a dense layer", "two values", "2", _two_values),
     Fault("batch of 1 in front of a dense layer", "single value", "2", _one_sample),
+    Fault("InstanceNorm on 1×1 images", "single value", "1", _one_pixel_instance),
     Fault("GroupNorm with one channel per group on 1×1 images", "single value", "1", _one_pixel),
     Fault(
         "running mean of one channel off by 3",
@@ -340,6 +346,14 @@ def stored() -> list[Outcome]:
         return [Outcome(**{**row, "found": row["found"] == "True"}) for row in csv.DictReader(file)]
 
 
+SHOWN = (
+    "γ of a channel is 1e-6",
+    "running mean of one channel off by 3",
+    "β of a channel is −20, in front of a ReLU",
+    "momentum is 0",
+)
+
+
 def picture() -> None:
     """The page of a network with some of the faults, as Chromium shows it."""
     chromium = shutil.which("chromium")
@@ -347,7 +361,7 @@ def picture() -> None:
         print("no Chromium: the picture of the page is left as it is")
         return
     model, batches = healthy()
-    for fault in (FAULTS[0], FAULTS[8], FAULTS[10], FAULTS[18]):
+    for fault in [f for f in FAULTS if f.what in SHOWN]:
         model, batches = fault.plant(model, batches)
     with tempfile.TemporaryDirectory() as folder:
         page = diagnose(model, batches).to_html(Path(folder) / "page.html")

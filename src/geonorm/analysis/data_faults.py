@@ -62,7 +62,7 @@ def data_faults(readings: Readings, widths: BatchWidth | None, synthetic: bool) 
 
 
 def _of_norm(reading: NormReading, readings: Readings, synthetic: bool) -> Iterator[Finding]:
-    name = reading.name or "(model)"
+    name = reading.name
     if not reading.calls:
         if not readings.failure:
             yield Finding(
