@@ -1,6 +1,7 @@
 """Planted faults: each is put into a healthy network, and ``geonorm.analysis.diagnose`` is asked what is wrong.
 
-``python benchmarks/faults.py`` writes ``faults.csv`` beside it and the table of ``docs/analysis/diagnose.md``.
+``python benchmarks/faults.py`` writes ``faults.csv`` beside it, and the table and the picture of
+``docs/analysis/diagnose.md``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import copy
 import csv
 import functools
 import math
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +24,7 @@ from geonorm.analysis import Diagnosis, diagnose
 from geonorm.lab.models import CifarResNet
 
 STORE = Path(__file__).with_name("faults.csv")
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "diagnose.png"
 PAGE = Path(__file__).parents[1] / "docs" / "analysis" / "diagnose.md"
 
 Planted = tuple[nn.Module, list[Tensor]]
@@ -143,6 +148,11 @@ def _one_pixel(model: nn.Module, batches: list[Tensor]) -> Planted:
     return nn.Sequential(*layers), batches
 
 
+def _one_pixel_instance(model: nn.Module, batches: list[Tensor]) -> Planted:
+    layers = [nn.Conv2d(3, 8, 16, bias=False), nn.InstanceNorm2d(8), nn.Flatten(), nn.Linear(8, 10)]
+    return nn.Sequential(*layers), batches
+
+
 def _one_sample(model: nn.Module, batches: list[Tensor]) -> Planted:
     return healthy("MLP, BatchNorm")[0], [batches[0][:1]]
 
@@ -211,6 +221,7 @@ FAULTS = [
     Fault("batch of 4 for a width of 768", "small batch", "1", _small_batch),
     Fault("batch of 2 in front of a dense layer", "two values", "2", _two_values),
     Fault("batch of 1 in front of a dense layer", "single value", "2", _one_sample),
+    Fault("InstanceNorm on 1×1 images", "single value", "1", _one_pixel_instance),
     Fault("GroupNorm with one channel per group on 1×1 images", "single value", "1", _one_pixel),
     Fault(
         "running mean of one channel off by 3",
@@ -335,6 +346,30 @@ def stored() -> list[Outcome]:
         return [Outcome(**{**row, "found": row["found"] == "True"}) for row in csv.DictReader(file)]
 
 
+SHOWN = (
+    "γ of a channel is 1e-6",
+    "running mean of one channel off by 3",
+    "β of a channel is −20, in front of a ReLU",
+    "momentum is 0",
+)
+
+
+def picture() -> None:
+    """The page of a network with some of the faults, as Chromium shows it."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        print("no Chromium: the picture of the page is left as it is")
+        return
+    model, batches = healthy()
+    for fault in [f for f in FAULTS if f.what in SHOWN]:
+        model, batches = fault.plant(model, batches)
+    with tempfile.TemporaryDirectory() as folder:
+        page = diagnose(model, batches).to_html(Path(folder) / "page.html")
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars"]
+        shot = f"--screenshot={PICTURE}"
+        subprocess.run([chromium, *flags, "--window-size=1100,1000", shot, page.as_uri()], check=True)
+
+
 def main() -> None:
     outcomes = [ask(fault)[1] for fault in FAULTS]
     for name in HEALTHY:
@@ -347,6 +382,7 @@ def main() -> None:
     head, mark, rest = PAGE.read_text(encoding="utf-8").partition("<!-- faults -->\n")
     _, end, tail = rest.partition("<!-- end -->\n")
     PAGE.write_text(head + mark + table(outcomes) + end + tail, encoding="utf-8")
+    picture()
     print(table(outcomes))
 
 

@@ -1,5 +1,7 @@
 """geonorm: geometric normalization for PyTorch."""
 
+from typing import TYPE_CHECKING, Any
+
 from . import functional, nn
 from ._version import __version__
 from .nn import (
@@ -38,6 +40,10 @@ from .surgery import (
     unfreeze,
 )
 
+if TYPE_CHECKING:
+    from . import analysis
+    from .analysis import diagnose
+
 __all__ = [
     "AugBatchNorm1d",
     "AugBatchNorm2d",
@@ -59,9 +65,11 @@ __all__ = [
     "Report",
     "WeightStandardization",
     "__version__",
+    "analysis",
     "centered_weight_norm",
     "convert",
     "create_norm",
+    "diagnose",
     "freeze",
     "functional",
     "fuse",
@@ -74,3 +82,14 @@ __all__ = [
     "unfreeze",
     "weight_standardization",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The diagnostics are imported when they are first asked for."""
+    from importlib import import_module
+
+    if name == "analysis":
+        return import_module(".analysis", __name__)
+    if name == "diagnose":
+        return import_module(".analysis", __name__).diagnose
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

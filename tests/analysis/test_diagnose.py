@@ -122,6 +122,34 @@ def test_an_empty_or_odd_model_gets_an_answer() -> None:
     assert kinds(lonely, torch.randn(64, 8), synthetic=True) == {"single value": "error"}
 
 
+def test_a_bias_is_redundant_only_where_all_of_it_is_removed() -> None:
+    def biased(norm: nn.Module) -> dict[str, str]:
+        return kinds(nn.Sequential(nn.Linear(8, 16), norm), torch.randn(64, 8), synthetic=True)
+
+    frozen = nn.BatchNorm1d(16)
+    geonorm.freeze(frozen)
+    assert biased(geonorm.AugBatchNorm1d(16)) == {"redundant bias": "note"}
+    for norm in (geonorm.AugBatchNorm1d(16, alpha=0.5), geonorm.AugBatchNorm1d(16, learn_alpha=True)):
+        assert biased(norm) == {}
+    assert biased(geonorm.PopNorm1d(16, shift="mul")) == {}
+    assert biased(nn.LayerNorm(16)) == {}
+    assert "redundant bias" not in biased(frozen)
+
+
+@pytest.mark.parametrize("name", [name for name in geonorm.norms() if name not in ("wn", "ws", "cwn", "sn")])
+def test_every_normalization_of_this_library_is_read(name: str) -> None:
+    norm = geonorm.create_norm(name, 8)
+    if name in ("ln", "augln") or "graph" in name:
+        model, x = nn.Sequential(nn.Linear(3, 8, bias=False), norm), torch.randn(64, 3)
+    else:
+        model, x = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), norm), torch.randn(32, 3, 8, 8)
+    found = diagnose(model, x)
+    assert found.findings == []
+    assert len(found.layers) == (name != "none")
+    known = name != "none" and "graph" not in name  # the axes of a graph norm come with the batch
+    assert len(found.sphere.layers) == known
+
+
 def test_a_layer_that_never_runs_and_one_that_runs_twice() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:

@@ -180,6 +180,12 @@ def test_layers_of_all_kinds_are_read() -> None:
     assert found.skipped == {"6": "its axes are not known here"}
 
 
+def test_a_sample_without_a_batch_and_a_norm_that_is_the_model() -> None:
+    (layer,) = sphere(nn.InstanceNorm2d(5), torch.randn(5, 5, 7)).layers
+    assert (layer.name, layer.dimension) == ("(model)", 35)
+    assert layer.off < 1e-9
+
+
 def planted(fault: str) -> nn.Sequential:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(N, M), nn.BatchNorm1d(M), nn.ReLU(), nn.Linear(M, 2))

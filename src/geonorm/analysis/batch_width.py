@@ -66,7 +66,7 @@ class BatchWidth(Result):
 
     def head(self) -> Sequence[str]:
         """Names of the columns."""
-        return ("operation", "norm", "n", "samples", "values", "rank", "kernel", "effective", "outside", "verdict")
+        return ("operation", "norm", "n", "samples", "values", "rank", "kernel", "effective rank", "rank/n", "verdict")
 
     def rows(self) -> Sequence[Sequence[Any]]:
         """A row for each operation."""

@@ -62,7 +62,7 @@ def data_faults(readings: Readings, widths: BatchWidth | None, synthetic: bool) 
 
 
 def _of_norm(reading: NormReading, readings: Readings, synthetic: bool) -> Iterator[Finding]:
-    name = reading.name or "(model)"
+    name = reading.name
     if not reading.calls:
         if not readings.failure:
             yield Finding(
@@ -139,7 +139,7 @@ def _collapsed(reading: NormReading) -> Iterator[Finding]:
             "collapsed channels",
             reading.name,
             f"channels give a constant: {'; '.join(reasons)}",
-            f"{part(len(numbers), channels)}: {some(numbers)}; {numbers[0]} has σ²={float(variance):.3g} at "
+            f"{part(len(numbers), channels)}: {some(numbers)}; in {numbers[0]} σ²={float(variance):.3g} at "
             f"eps={norm.eps:g}{gamma}",
             "remove them (geonorm.analysis.prune), or start them anew with less weight decay on them",
             numbers,

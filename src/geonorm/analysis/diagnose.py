@@ -95,7 +95,8 @@ class Diagnosis(Result):
     def __str__(self) -> str:
         counts = ", ".join(f"{number} {severity}{'s' * (number != 1)}" for severity, number in self.counts().items())
         made_up = " of random numbers" if self.synthetic else ""
-        lines = [f"{self.model}, {len(self.layers)} norms, {self.samples} samples{made_up}: {counts}"]
+        norms = f"{len(self.layers)} norm{'s' * (len(self.layers) != 1)}"
+        lines = [f"{self.model}, {norms}, {self.samples} samples{made_up}: {counts}"]
         if not self.findings:
             lines += ["", "Healthy: nothing was found." if self.layers else "It has no norms; nothing else was found."]
         for f in self.findings:
@@ -169,10 +170,10 @@ def diagnose(model: nn.Module, batches: Any, forward: Forward | None = None, *, 
         norm: Any = reading.norm
         near = readings.graph.norms.get(name)
         behind = None if near is None else near.behind
-        own = [f for f in findings if f.layer in (name or "(model)", behind)]
+        own = [f for f in findings if f.layer in (reading.name, behind)]
         layers.append(
             Overview(
-                name or "(model)",
+                reading.name,
                 type(norm).__name__,
                 getattr(norm, "num_features", getattr(norm, "num_channels", None)),
                 behind,

@@ -51,7 +51,8 @@ def _parts(diagnosis: Diagnosis, title: str) -> list[str]:
 
 
 def _summary(diagnosis: Diagnosis) -> str:
-    facts = [f"{len(diagnosis.layers)} norms", f"{diagnosis.samples} samples"]
+    number = len(diagnosis.layers)
+    facts = [f"{number} norm{'s' * (number != 1)}", f"{diagnosis.samples} samples"]
     facts += [f"{number} {severity}{'s' * (number != 1)}" for severity, number in diagnosis.counts().items()]
     chips = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
     made_up = (

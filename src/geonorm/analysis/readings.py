@@ -31,7 +31,7 @@ class NormReading:
     """What one norm did with the batches.
 
     Attributes:
-        name: its name in the model.
+        name: its name in the model, ``"(model)"`` if it is the model.
         norm: the layer.
         axes: over which values it measures, see ``spheres.axes_of``.
         calls: how often it ran.
@@ -128,7 +128,11 @@ class _Watch(TorchFunctionMode):
         self.model = model
         self.inside: list[str] = []  # the modules that are running
         self.found = Readings(
-            {name: NormReading(name, norm, axes_of(norm)) for name, norm in norms_of(model).items()}, {}, 0, 0, graph
+            {name: NormReading(name or "(model)", norm, axes_of(norm)) for name, norm in norms_of(model).items()},
+            {},
+            0,
+            0,
+            graph,
         )
         modules = dict(model.named_modules())
         self._operation_of = {name: modules[near.behind] for name, near in graph.norms.items() if near.behind}

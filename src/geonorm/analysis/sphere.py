@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..surgery.freeze import is_frozen
 from .observe import Forward, check_readable
 from .readings import NormReading, Readings, read
 from .result import Result, figure
@@ -125,10 +126,10 @@ def sphere(model: nn.Module, batches: Any, forward: Forward | None = None) -> Sp
 def spheres_in(readings: Readings) -> Sphere:
     """The spheres in a look that has been taken."""
     result = Sphere([], {})
-    for name, reading in readings.norms.items():
+    for reading in readings.norms.values():
         reason = _why_not(reading)
         if reason:
-            result.skipped[name] = reason
+            result.skipped[reading.name] = reason
         else:
             result.layers.append(_layer(reading))
     return result
@@ -143,7 +144,9 @@ def _why_not(reading: NormReading) -> str:
         return f"NaN or Inf in its {reading.bad}"
     if reading.values == 1:
         return "one value per sphere: there is nothing to normalize"
-    return "" if reading.radii else "it is frozen: it does not measure the batch"
+    if reading.radii:
+        return ""
+    return "it is frozen: it does not measure the batch" if is_frozen(reading.norm) else "the model failed in it"
 
 
 def _layer(reading: NormReading) -> SphereLayer:

@@ -45,7 +45,8 @@ def rows_of(norm: Any, x: Tensor) -> Tensor:
     if axes == "group":
         return x.reshape(x.shape[0] * norm.num_groups, -1)
     assert axes == "instance"
-    if x.shape[0] == norm.num_features and x.shape[1] != norm.num_features:  # one sample without a batch
+    layout = layout_of(norm)
+    if layout is not None and layout.dim is not None and x.dim() == layout.dim + 1:  # one sample without a batch
         x = x.unsqueeze(0)
     return x.reshape(x.shape[0] * x.shape[1], -1)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..nn._pop import PopLayer
 from ..surgery.freeze import is_frozen
 from ..surgery.layouts import keeps_statistics
 from ..surgery.pairs import Graph, is_operation
@@ -144,9 +145,11 @@ def single_value(name: str, what: str) -> Finding:
 
 
 def _redundant_bias(name: str, operation: Any, norm_name: str, norm: nn.Module) -> Iterator[Finding]:
-    if operation.bias is None or axes_of(norm) not in ("batch", "instance") or getattr(norm, "alpha_start", 1.0) != 1:
+    if operation.bias is None or axes_of(norm) not in ("batch", "instance") or is_frozen(norm):
         return
-    if getattr(norm, "alpha", None) is not None:  # a learned α leaves a part of the bias
+    # A center removed in part, or put back by a shift, leaves a part of the bias.
+    learned = getattr(norm, "alpha", None) is not None
+    if isinstance(norm, PopLayer) or learned or getattr(norm, "alpha_start", 1.0) != 1:
         return
     yield Finding(
         "note",
