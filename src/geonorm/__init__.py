@@ -41,7 +41,7 @@ from .surgery import (
 )
 
 if TYPE_CHECKING:
-    from . import analysis
+    from . import analysis, optim, robust
     from .analysis import diagnose
 
 __all__ = [
@@ -76,20 +76,22 @@ __all__ = [
     "nn",
     "no_stat_update",
     "norms",
+    "optim",
     "param_groups",
     "recalibrate",
     "revert",
+    "robust",
     "unfreeze",
     "weight_standardization",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """The diagnostics are imported when they are first asked for."""
+    """These rooms are imported when they are first asked for."""
     from importlib import import_module
 
-    if name == "analysis":
-        return import_module(".analysis", __name__)
+    if name in ("analysis", "optim", "robust"):
+        return import_module(f".{name}", __name__)
     if name == "diagnose":
         return import_module(".analysis", __name__).diagnose
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
