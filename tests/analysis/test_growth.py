@@ -143,7 +143,7 @@ def noisy_training(momentum: float, steps: int, decay: float = 0.05, rate: float
     return monitor.result()
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("momentum", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_T18_weight_decay_and_growth_balance_where_the_formula_says(momentum: float) -> None:
     """‖w‖⁴ → ηE‖g̃‖²/(2λ(1 − m)) within 5 %, so the effective rate → √(2ηλ(1 − m))/‖g̃‖, from a start far away."""
     found = noisy_training(momentum, steps=1000)
