@@ -34,7 +34,7 @@ class Monitor:
     moments of its input, raw, with ‖W‖ fixed to 1, and with the running moments; how far the running statistics lag;
     learned φ and α.
 
-    Only recorded steps cost anything. A compiled model does not call hooks that come and go: gaps and lag may be missing.
+    Only recorded steps cost anything. A compiled model calls no hooks that come later: gaps and lag may be missing.
 
     Args:
         model: the model that is trained. Nothing about it is changed.
