@@ -231,6 +231,20 @@ def test_kappa_slope_of_interior_layers(activation: nn.Module) -> None:
         assert abs(interior.eigenvalues[2] / interior.eigenvalues[0] - 1) > 0.1
 
 
+def test_kappa_of_converted_models() -> None:
+    """A converted network has its POP-Norms inside the layers; they are found, and are not part of the layers."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3), nn.BatchNorm1d(3)).double()
+    geonorm.convert(model, "pop")
+    assert [(slope.norm, slope.layer) for slope in kappa_slopes(model, data(), kappas=(1, 4)).slopes] == [
+        ("0.pre_norm", "0"),
+        ("3.pre_norm", "3"),
+    ]
+    blocks = curvature(model, data(), hessian=False).blocks
+    weights = sum(p.numel() for name, p in model.named_parameters() if name in ("0.weight", "0.bias"))
+    assert blocks[1].parameters == weights
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_is_left_as_it_was(training: bool) -> None:
     model = nn.Sequential(net(), nn.Dropout(0.5), nn.Linear(3, 3).double()).train(training)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..surgery.pairs import is_operation
+from ..surgery.placement import PRE_NORM
 from ..surgery.progress import progress
 from ..surgery.select import Where, chosen
 from .conditioning import input_grams
@@ -155,7 +156,7 @@ def curvature(
                 sample_losses(model, batch, term)
         owners = {id(p): name for name, p in parameters.items()}
         members = {"(all)": list(parameters)} | {
-            name: [owners[id(p)] for p in layer.parameters() if id(p) in owners] for name, layer in layers.items()
+            name: [owners[id(p)] for p in _own_parameters(layer) if id(p) in owners] for name, layer in layers.items()
         }
         blocks = []
         for name, own in progress([item for item in members.items() if item[1]], "curvature"):
@@ -225,6 +226,11 @@ def _layers(model: nn.Module, where: Where) -> dict[str, nn.Module]:
         for name, module in model.named_modules()
         if name and (is_operation(module) if where is None else is_chosen(name, module))
     }
+
+
+def _own_parameters(layer: nn.Module) -> list[nn.Parameter]:
+    """Without those of a norm that was put before the layer."""
+    return [p for name, p in layer.named_parameters() if not name.startswith(f"{PRE_NORM}.")]
 
 
 def _block(name: str, moments: Sequence[Moments], ends: Ends | None, condition: float | None) -> Block:

@@ -17,6 +17,7 @@ from torch import nn
 
 from ..nn._pop import PopLayer
 from ..surgery.pairs import trace
+from ..surgery.placement import PRE_NORM, is_pre_norm
 from .curvature import curvature
 from .observe import check_readable, filled_batches, undisturbed
 from .per_sample import Loss
@@ -102,12 +103,9 @@ def kappa_slopes(
     """
     check_readable(model, "read the slopes of")
     modules = dict(model.named_modules())
-    pairs = [
-        (name, layer)
-        for name, near in trace(model).norms.items()
-        if isinstance(modules[name], PopLayer)
-        for layer in near.ahead
-    ]
+    pairs = [(f"{layer}.{PRE_NORM}", layer) for layer, module in modules.items() if is_pre_norm(module)]
+    pairs += [(name, layer) for name, near in trace(model).norms.items() for layer in near.ahead]
+    pairs = [(name, layer) for name, layer in pairs if isinstance(modules[name], PopLayer)]
     if not pairs:
         raise ValueError(
             "expected POP-Norm layers before Linear or Conv layers (got none); geonorm.convert(model, 'pop') puts them "
