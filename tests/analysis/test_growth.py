@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -269,25 +268,24 @@ class TestFile:
     def test_a_kill_loses_nothing_that_was_recorded(self, tmp_path: Path) -> None:
         file = tmp_path / "growth.jsonl"
         script = (
-            "import sys, torch\n"
+            "import itertools, sys, torch\n"
             "from geonorm.analysis import Monitor\n"
             "model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6))\n"
             "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
             "monitor = Monitor(model, optimizer, every=1, file=sys.argv[1])\n"
-            "while True:\n"
+            "for step in itertools.count():\n"
             "    optimizer.zero_grad(); model(torch.randn(8, 4)).square().mean().backward(); optimizer.step()\n"
             "    monitor.step()\n"
+            "    if step == 5: print('on its way', flush=True)\n"
         )
-        child = subprocess.Popen([sys.executable, "-c", script, str(file)])
-        end = time.monotonic() + 60
-        while (not file.exists() or file.stat().st_size < 20_000) and time.monotonic() < end:
-            time.sleep(0.01)
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
+        with subprocess.Popen([sys.executable, "-c", script, str(file)], stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "on its way\n"
+            os.kill(child.pid, signal.SIGKILL)
         *whole, last = file.read_text().split("\n")
         steps = [json.loads(line)["step"] for line in whole]
         assert steps == list(range(len(steps)))
-        assert len(steps) > 5
+        assert len(steps) >= 6
         file.write_text("\n".join([*whole, (last or whole[-1])[:40]]))  # at worst a torn line
         monitor = Monitor(net(), file=file)
         monitor.step()

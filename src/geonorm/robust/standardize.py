@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 
@@ -30,22 +29,18 @@ class Standardize(nn.Module):
         tensor([[[2., 2.]]])
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         if len(mean) != len(std) or not all(value > 0 for value in std):
             raise ValueError(f"expected one mean and one std > 0 per channel (got mean={mean}, std={std})")
-        # Constants of the data, not of the training: checkpoints of the model keep their names.
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float64), persistent=False)
-        self.register_buffer("std", torch.tensor(std, dtype=torch.float64), persistent=False)
+        # Numbers and no buffers: constants of the data, in the dtype of whatever comes, and in no checkpoint.
+        self.mean, self.std = tuple(map(float, mean)), tuple(map(float, std))
 
     def forward(self, x: Tensor) -> Tensor:
         """The standardized input."""
         shape = [-1, *[1] * (x.dim() - 2)]
-        return (x - self.mean.to(x.dtype).view(shape)) / self.std.to(x.dtype).view(shape)
+        return (x - x.new_tensor(self.mean).view(shape)) / x.new_tensor(self.std).view(shape)
 
     def extra_repr(self) -> str:
         """The arguments."""
-        return f"mean={self.mean.tolist()}, std={self.std.tolist()}"
+        return f"mean={self.mean}, std={self.std}"
