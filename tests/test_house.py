@@ -81,9 +81,9 @@ def public_things() -> list[object]:
 
     import geonorm
 
-    modules = (geonorm, geonorm.functional, geonorm.nn)
+    modules = (geonorm, geonorm.functional, geonorm.nn, geonorm.analysis, geonorm.optim, geonorm.robust)
     things = {getattr(module, name) for module in modules for name in module.__all__}
-    ours = [t for t in things if getattr(t, "__module__", "").startswith("geonorm")]
+    ours = [t for t in things if (getattr(t, "__module__", None) or "").startswith("geonorm")]
     layers = [t for t in ours if isinstance(t, type) and issubclass(t, torch.nn.Module)]
     return sorted([*layers, *[t for t in ours if not isinstance(t, type)]], key=lambda t: t.__name__)
 
@@ -93,7 +93,8 @@ def test_docstrings_are_whole(thing) -> None:
     """What it does, its arguments, shapes, and an example that the doctests run."""
     doc = thing.__doc__
     takes_something = isinstance(thing, type) or inspect.signature(thing).parameters
-    on_models = thing.__module__.startswith("geonorm.surgery")
+    rooms_on_models = ("geonorm.surgery", "geonorm.analysis", "geonorm.optim", "geonorm.robust")
+    on_models = thing.__module__.startswith(rooms_on_models)
     parts = [*(["Args:"] if takes_something else []), *([] if on_models or not takes_something else ["Shape:"])]
     parts += ["Examples:", ">>> "]
     for part in parts:

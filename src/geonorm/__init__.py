@@ -1,5 +1,7 @@
 """geonorm: geometric normalization for PyTorch."""
 
+from typing import TYPE_CHECKING, Any
+
 from . import functional, nn
 from ._version import __version__
 from .nn import (
@@ -40,6 +42,10 @@ from .surgery import (
     unsync,
 )
 
+if TYPE_CHECKING:
+    from . import analysis, optim, robust
+    from .analysis import diagnose
+
 __all__ = [
     "AugBatchNorm1d",
     "AugBatchNorm2d",
@@ -61,20 +67,35 @@ __all__ = [
     "Report",
     "WeightStandardization",
     "__version__",
+    "analysis",
     "centered_weight_norm",
     "convert",
     "create_norm",
+    "diagnose",
     "freeze",
     "functional",
     "fuse",
     "nn",
     "no_stat_update",
     "norms",
+    "optim",
     "param_groups",
     "recalibrate",
     "revert",
+    "robust",
     "sync",
     "unfreeze",
     "unsync",
     "weight_standardization",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """These rooms are imported when they are first asked for."""
+    from importlib import import_module
+
+    if name in ("analysis", "optim", "robust"):
+        return import_module(f".{name}", __name__)
+    if name == "diagnose":
+        return import_module(".analysis", __name__).diagnose
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

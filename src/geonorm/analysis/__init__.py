@@ -1,1 +1,55 @@
 """Reading a network: one file per diagnostic, each a function of a model and data that returns a plain result."""
+
+from .batch_width import BatchWidth, Width, batch_width
+from .channels import Drop
+from .curvature import Block, Curvature, curvature
+from .diagnose import Diagnosis, diagnose
+from .finding import Finding
+from .growth import Monitor
+from .growth_log import Growth
+from .invariance import Invariance, Unit, invariance
+from .kappa_slopes import KappaSlopes, Slope, kappa_slopes
+from .prune import Pair, PruneTrial, Pruning, prune
+from .remove_channels import remove_channels
+from .rescaling import Rescaled, Rescaling, rescaling
+from .robustness import Robustness, Trial, robustness
+from .sphere import Sphere, SphereLayer, sphere
+from .survival import Arrival, Survival, survival
+
+__all__ = [
+    "Arrival",
+    "BatchWidth",
+    "Block",
+    "Curvature",
+    "Diagnosis",
+    "Drop",
+    "Finding",
+    "Growth",
+    "Invariance",
+    "KappaSlopes",
+    "Monitor",
+    "Pair",
+    "PruneTrial",
+    "Pruning",
+    "Rescaled",
+    "Rescaling",
+    "Robustness",
+    "Slope",
+    "Sphere",
+    "SphereLayer",
+    "Survival",
+    "Trial",
+    "Unit",
+    "Width",
+    "batch_width",
+    "curvature",
+    "diagnose",
+    "invariance",
+    "kappa_slopes",
+    "prune",
+    "remove_channels",
+    "rescaling",
+    "robustness",
+    "sphere",
+    "survival",
+]

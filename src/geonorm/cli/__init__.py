@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     bench.add_argument("--out", type=Path, default=Path("out/bench"), help="folder for results (default: %(default)s)")
     bench.set_defaults(run=_bench)
+    _add_diagnose(commands)
     chosen = parser.parse_args(arguments)
     try:
         code: int = chosen.run(chosen)
@@ -36,6 +37,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"geonorm: {error}", file=sys.stderr)
         return 1
     return code
+
+
+def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    diagnose = commands.add_parser("diagnose", help="what normalization does in a model, and whether it is healthy")
+    diagnose.add_argument(
+        "--model",
+        required=True,
+        metavar="WHERE:NAME",
+        help="a function that gives the model: module:name or file.py:name",
+    )
+    diagnose.add_argument("--state", type=Path, metavar="FILE", help="a state_dict to load into it (tensors only)")
+    source = diagnose.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", metavar="WHERE:NAME", help="a function that gives batches: tensors or (x, y)")
+    source.add_argument("--input-shape", metavar="3,32,32", help="random inputs of this shape instead of data")
+    diagnose.add_argument("--batch-size", type=int, default=64, help="of random inputs (default: %(default)s)")
+    diagnose.add_argument("--out", type=Path, default=Path("out/diagnose.html"), help="the page (default: %(default)s)")
+    diagnose.add_argument("--json", action="store_true", help="print everything as JSON")
+    diagnose.set_defaults(run=_diagnose)
 
 
 def _demo(chosen: argparse.Namespace) -> int:
@@ -64,4 +83,23 @@ def _bench(chosen: argparse.Namespace) -> int:
     print(bench.table(results))
     bench.append(results, chosen.out / "results.csv")
     print(f"Results: {chosen.out / 'results.csv'}")
+    return 0
+
+
+def _diagnose(chosen: argparse.Namespace) -> int:
+    import json
+
+    from ..analysis import diagnose
+    from ..lab import loading
+
+    model = loading.load_model(chosen.model, chosen.state)
+    if chosen.data is None:
+        found = diagnose(model, loading.random_batches(model, chosen.input_shape, chosen.batch_size), synthetic=True)
+    else:
+        found = diagnose(model, loading.load_batches(chosen.data))
+    path = found.to_html(chosen.out)
+    if chosen.json:
+        print(json.dumps(found.to_dict(), ensure_ascii=False))
+    else:
+        print(f"{found}\n\nPage: {path}")
     return 0

@@ -1,15 +1,27 @@
-"""What a robust run needs beside the layer: losses over the worst samples, and accuracy per group."""
+"""What a robust run needs beside the layer: losses over the worst samples, accuracy per group, noise and attacks."""
 
+from .accuracy import Accuracy, accuracy, wilson
+from .attacks import bim, fgsm, pgd
 from .groups import GroupAccuracy, group_accuracy
 from .losses import RobustLoss, chi_square, chi_square_doro, cvar, cvar_doro, erm
+from .noise import gaussian_noise
+from .standardize import Standardize
 
 __all__ = [
+    "Accuracy",
     "GroupAccuracy",
     "RobustLoss",
+    "Standardize",
+    "accuracy",
+    "bim",
     "chi_square",
     "chi_square_doro",
     "cvar",
     "cvar_doro",
     "erm",
+    "fgsm",
+    "gaussian_noise",
     "group_accuracy",
+    "pgd",
+    "wilson",
 ]

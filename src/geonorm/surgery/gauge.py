@@ -24,7 +24,7 @@ class Gauge:
 
     def __init__(self, name: str, layer: Any) -> None:
         self.name, self.layer = name, layer
-        self.shadow = _shadow_of(layer)
+        self.shadow = shadow_of(layer)
         layout = layout_of(layer)
         self.per_instance = layout is not None and layout.axes == "instance"
         self.keeps_inputs = not self.per_instance and is_ours(layer) and not _has_plain_moments(layer)
@@ -142,7 +142,7 @@ def _has_plain_moments(layer: Any) -> bool:
     return layer.phi_start == 2 and not layer.learn_phi and all(getattr(layer, name, None) is None for name in others)
 
 
-def _shadow_of(layer: nn.Module) -> Any:
+def shadow_of(layer: nn.Module) -> Any:
     """A copy that measures in the layer's stead, without its hooks."""
     kept = {name: layer.__dict__[name] for name in _HOOKS}
     memory = layer.__dict__.pop("_geonorm_memory", None)

@@ -96,13 +96,16 @@ def trace(model: nn.Module) -> Graph:
     calls: dict[str, int] = {}
     names = {id(module): name for name, module in model.named_modules()}
     # Tracing runs the model's own code, which may leave its marks on it.
-    before = [(module, dict(module.__dict__)) for module in model.modules()]
+    before = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
     try:
+        for module, _, buffers in before:
+            module._buffers.update({name: b if b is None else b.clone() for name, b in buffers.items()})
         failure = _trace_into(model, names, norms, calls, in_part=False)
     finally:
-        for module, attributes in before:
+        for module, attributes, buffers in before:
             module.__dict__.clear()
             module.__dict__.update(attributes)
+            module._buffers.update(buffers)
     once = {name for name, number in calls.items() if number == 1}
     kept = {
         name: found._replace(

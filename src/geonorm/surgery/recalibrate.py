@@ -71,7 +71,7 @@ def recalibrate(
         else:
             gauges.append(Gauge(name, module))
     batches = batches if _can_repeat(batches) else list(batches)
-    _measure(model, batches, forward or _call, gauges, memory)
+    _measure(model, batches, forward or call_model, gauges, memory)
     for gauge in gauges:
         gauge.commit(report)
     return report
@@ -81,7 +81,7 @@ def _can_repeat(batches: Iterable[Any]) -> bool:
     return iter(batches) is not batches
 
 
-def _call(model: nn.Module, batch: Any) -> Any:
+def call_model(model: nn.Module, batch: Any) -> Any:
     """The model on a batch, or on the first entry of one."""
     x = batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
     if not isinstance(x, Tensor):

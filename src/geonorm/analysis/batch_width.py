@@ -1,0 +1,217 @@
+"""``batch_width``: how many directions of an operation's input a batch can show, against how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..surgery.pairs import is_operation, trace
+from ..surgery.progress import progress
+from ..surgery.recalibrate import call_model
+from .observe import Forward, check_readable, filled_batches, measure_batches, uncompiled, undisturbed
+from .result import Result, figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_SKETCH = 1024  # the largest matrix whose spectrum is taken as it is
+_LINES = 3  # patches looked at, in widths: enough to show every direction there is
+
+
+@dataclass
+class Width:
+    """One operation and the batch in which its input has the lowest rank.
+
+    Attributes:
+        name: its name in the model.
+        norm: name of the norm behind it, or ``None``.
+        width: n, the values that one output row multiplies: inputs of a Linear, a patch of a convolution.
+        samples: samples in the batch.
+        values: B, columns of X: samples, times positions for a convolution.
+        rank: rank of Σ_X, the covariance of the columns: at most min(n, B − 1).
+        kernel: n − rank: the directions of W that this batch does not see.
+        effective: (tr Σ)²/tr Σ², the number of directions that count.
+        outside: rank/n, the share of a random row's energy that lies outside the kernel.
+        verdict: what that means; empty if there is nothing to say.
+    """
+
+    name: str
+    norm: str | None
+    width: int
+    samples: int
+    values: int
+    rank: int
+    kernel: int
+    effective: float
+    outside: float
+    verdict: str
+
+
+@dataclass
+class BatchWidth(Result):
+    """What ``batch_width`` found.
+
+    Attributes:
+        layers: the operations that ran.
+        skipped: names of operations that were not looked at, with the reason.
+    """
+
+    layers: list[Width]
+    skipped: dict[str, str]
+
+    def head(self) -> Sequence[str]:
+        """Names of the columns."""
+        return ("operation", "norm", "n", "samples", "values", "rank", "kernel", "effective rank", "rank/n", "verdict")
+
+    def rows(self) -> Sequence[Sequence[Any]]:
+        """A row for each operation."""
+        return [
+            (w.name, w.norm, w.width, w.samples, w.values, w.rank, w.kernel, w.effective, w.outside, w.verdict)
+            for w in self.layers
+        ]
+
+    def plot(self) -> Figure:
+        """Width, rank and effective rank of each operation."""
+        drawn = figure(7.0, 1.0 + 0.25 * max(len(self.layers), 4))
+        axes = drawn.subplots()
+        places = range(len(self.layers))
+        for label, marker, values in (
+            ("width n", "|", [w.width for w in self.layers]),
+            ("values − 1", "x", [w.values - 1 for w in self.layers]),
+            ("rank of Σ", "o", [w.rank for w in self.layers]),
+            ("directions that count", ".", [w.effective for w in self.layers]),
+        ):
+            axes.plot(values, places, marker, label=label)
+        axes.set_yticks(list(places), [w.name for w in self.layers])
+        axes.set_xscale("log")
+        axes.invert_yaxis()
+        axes.legend(loc="best")
+        return drawn
+
+
+def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) -> BatchWidth:
+    """Rank and kernel of the covariance of each operation's input, against the size of the batch.
+
+        rank Σ ≤ min(n, B − 1),  dim ker Σ ≥ n − B + 1        n: width, B: values in the batch
+
+    Centering costs one rank. A weight row in the kernel would give a constant; a random one is almost never there: a
+    share rank/n of its energy is outside on average, and a norm behind the operation sees that part alone, whatever
+    the size of the rest. So a kernel does not mean that channels collapse: it means that this batch leaves
+    directions of W free. With two values a normalized channel is ±1 and passes no gradient. A convolution has as
+    many values as samples times positions.
+
+    Args:
+        model: any model, in any mode; it is not changed.
+        batches: a batch or an iterable of batches; the lowest rank counts. A batch is a tensor, or a tuple whose first
+            entry is the input.
+        forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
+
+    Examples:
+        >>> import torch
+        >>> from geonorm.analysis import batch_width
+        >>> model = torch.nn.Sequential(torch.nn.Linear(20, 6), torch.nn.BatchNorm1d(6))
+        >>> (layer,) = batch_width(model, torch.randn(8, 20)).layers
+        >>> layer.width, layer.values, layer.rank, layer.kernel
+        (20, 8, 7, 13)
+    """
+    check_readable(model, "read the batch widths of")
+    behind = {near.behind: name for name, near in trace(model).norms.items() if near.behind}
+    found: dict[str, Width] = {}
+    skipped: dict[str, str] = {}
+
+    def look(name: str) -> Any:
+        def hook(operation: nn.Module, inputs: tuple[Any, ...]) -> None:
+            x = inputs[0] if inputs else None
+            if not isinstance(x, Tensor) or not x.numel() or not x.is_floating_point():
+                return
+            if not bool(x.isfinite().all()):
+                skipped[name] = "NaN or Inf in its input"
+                return
+            seen = _width(name, behind.get(name), operation, x.detach())
+            before = found.get(name)
+            if before is None or (seen.rank, seen.values) < (before.rank, before.values):
+                found[name] = seen
+
+        return hook
+
+    with undisturbed(model), torch.no_grad(), uncompiled():
+        measure_batches(model)
+        for name, module in model.named_modules():
+            if isinstance(module, _TRANSPOSED):
+                skipped[name] = "a transposed convolution: what a row multiplies differs from place to place"
+            elif is_operation(module):
+                module.register_forward_pre_hook(look(name))
+        for batch in progress(filled_batches(batches), "batch_width"):
+            (forward or call_model)(model, batch)
+    order = [name for name, module in model.named_modules() if is_operation(module)]
+    skipped |= dict.fromkeys((n for n in order if n not in found and n not in skipped), "it never ran")
+    return BatchWidth([found[name] for name in order if name in found], skipped)
+
+
+def _width(name: str, norm: str | None, operation: Any, x: Tensor) -> Width:
+    columns, values, samples = _columns(operation, x)
+    width = columns.shape[1]
+    columns = (columns - columns.mean(0)).double()
+    if min(columns.shape) > _SKETCH:
+        # Random combinations of the columns have the same rank, up to their number.
+        generator = torch.Generator().manual_seed(0)
+        mix = torch.randn(width, _SKETCH, generator=generator, dtype=torch.float64).to(columns.device)
+        columns = columns @ mix / width**0.5
+    small = columns.T @ columns if columns.shape[0] > columns.shape[1] else columns @ columns.T
+    spectrum = torch.linalg.eigvalsh(small).clamp_min(0)
+    # Rounding of the input's own dtype, squared, is no direction; nor is that of the products in float64.
+    resolution = max(torch.finfo(x.dtype).eps ** 2, torch.finfo(torch.float64).eps) * max(small.shape) * 4
+    rank = int((spectrum > resolution * spectrum.max()).sum()) if bool(spectrum.max() > 0) else 0
+    total, squares = float(spectrum.sum()), float(spectrum.square().sum())
+    effective = total**2 / squares if squares else 0.0
+    if rank >= _SKETCH and min(width, values) > _SKETCH:
+        rank = min(width, values - 1)  # as high as can be told
+    kernel = width - rank
+    return Width(
+        name, norm, width, samples, values, rank, kernel, effective, rank / width, _verdict(norm, width, values, rank)
+    )
+
+
+def _columns(operation: Any, x: Tensor) -> tuple[Tensor, int, int]:
+    """What each output of the operation is a product with, one line each; their number; the number of samples."""
+    if isinstance(operation, nn.Linear):
+        lines = x.reshape(-1, x.shape[-1])
+        return lines, len(lines), len(x) if x.dim() > 1 else 1
+    rank = len(operation.kernel_size)
+    x = x.unsqueeze(0) if x.dim() == rank + 1 else x
+    padding = operation._reversed_padding_repeated_twice
+    mode = "constant" if operation.padding_mode == "zeros" else operation.padding_mode
+    samples = len(x)
+    x = nn.functional.pad(x, padding, mode=mode)[:, : x.shape[1] // operation.groups]  # the first group stands for all
+    for d, (size, stride, dilation) in enumerate(
+        zip(operation.kernel_size, operation.stride, operation.dilation, strict=True)
+    ):
+        x = x.unfold(2 + d, dilation * (size - 1) + 1, stride)[..., ::dilation]
+    x = x.movedim(1, 1 + rank)  # (N, *positions, C, *window), a view that is never written out whole
+    places = x.shape[: 1 + rank]
+    width = x.shape[1 + rank :].numel()
+    number = places.numel()
+    most = max(_LINES * width, _SKETCH)
+    chosen = torch.linspace(0, number - 1, min(number, most), device=x.device, dtype=torch.float64).long()
+    where = []
+    for length in reversed(places):
+        where.append(chosen % length)
+        chosen = chosen // length
+    return x[tuple(reversed(where))].reshape(-1, width), number, samples
+
+
+def _verdict(norm: str | None, width: int, values: int, rank: int) -> str:
+    if norm is not None and values == 1:
+        return "one value: no statistics"
+    if norm is not None and values == 2:
+        return "two values: a normalized channel is ±1 and passes no gradient"
+    if values <= width:
+        return f"batch below width: at least {width - values + 1} directions of W are not seen"
+    if rank < width:
+        return f"the data leave {width - rank} directions of W unseen"
+    return ""

@@ -1,0 +1,118 @@
+"""Channels of norms as things to be left out: what they put out together, and a model that does without some.
+
+A channel is left out in one of two ways: its output is 0, or it is the output of another channel of the same norm. The
+second is what a duplicate is for: if both are alike, nothing changes, and the next layer can add up its two weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..surgery.layouts import layout_of
+from ..surgery.recalibrate import call_model
+
+
+class Drop(NamedTuple):
+    """A channel that is left out.
+
+    Attributes:
+        layer: name of its norm.
+        channel: which.
+        into: the channel whose output takes its place; ``None`` for 0.
+    """
+
+    layer: str
+    channel: int
+    into: int | None = None
+
+
+def channel_norms(model: nn.Module) -> dict[str, Any]:
+    """The batch norms that have γ and β, by name."""
+    found = {}
+    for name, module in model.named_modules():
+        layout = layout_of(module)
+        if layout is not None and layout.axes == "batch" and module.weight is not None and module.bias is not None:
+            found[name] = module
+    if not found:
+        raise ValueError("expected batch norms with γ and β, whose channels could be left out (got none)")
+    return found
+
+
+class OutputGram:
+    """Second moments of a norm's channels, over all batches."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total: Tensor | float = 0.0
+        self.products: Tensor | float = 0.0
+
+    @torch.no_grad()
+    def __call__(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        """A forward hook."""
+        rows = output.movedim(1, 0).flatten(1).double()
+        self.count += rows.shape[1]
+        self.total = self.total + rows.sum(1)
+        self.products = self.products + rows @ rows.T
+
+    def differences(self) -> Tensor:
+        """E(y_i − y_j)² of all pairs."""
+        products = torch.as_tensor(self.products) / self.count
+        own = products.diagonal()
+        return (own[:, None] + own[None, :] - 2 * products).clamp_min(0)
+
+    def correlations(self) -> Tensor:
+        """Of all pairs; a channel that does not vary correlates with nothing."""
+        mean = torch.as_tensor(self.total) / self.count
+        covariance = torch.as_tensor(self.products) / self.count - torch.outer(mean, mean)
+        deviations = covariance.diagonal().clamp_min(0).sqrt()
+        scale = torch.outer(deviations, deviations)
+        return torch.where(scale > 1e-12 * covariance.abs().max(), covariance / scale, 0.0)
+
+
+@torch.no_grad()
+def output_grams(model: nn.Module, norms: dict[str, nn.Module], batches: Iterable[Any]) -> dict[str, OutputGram]:
+    """Grams of the outputs of these norms."""
+    grams = {name: OutputGram() for name in norms}
+    with _hooked((norm, grams[name]) for name, norm in norms.items()):
+        for batch in batches:
+            call_model(model, batch)
+    return grams
+
+
+@contextmanager
+def masked(model: nn.Module, drops: Sequence[Drop]) -> Iterator[None]:
+    """Within, the model does without these channels."""
+    by_layer: dict[str, list[Drop]] = {}
+    for drop in drops:
+        by_layer.setdefault(drop.layer, []).append(drop)
+    modules = dict(model.named_modules())
+    with _hooked((modules[name], _mask(own)) for name, own in by_layer.items()):
+        yield
+
+
+def _mask(drops: Sequence[Drop]) -> Callable[..., Tensor]:
+    none = [drop.channel for drop in drops if drop.into is None]
+    pairs = [(drop.channel, drop.into) for drop in drops if drop.into is not None]
+
+    def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        masked = output.clone()
+        masked[:, [channel for channel, _ in pairs]] = output[:, [into for _, into in pairs]]
+        masked[:, none] = 0
+        return masked
+
+    return hook
+
+
+@contextmanager
+def _hooked(hooks: Iterable[tuple[nn.Module, Callable[..., Any]]]) -> Iterator[None]:
+    handles = [module.register_forward_hook(hook) for module, hook in hooks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,153 @@
+"""``Monitor``: what training does to the sizes of weights, and what follows from it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..surgery.select import check_model
+from .growth_log import Growth, Log
+from .growth_norms import norm_watches
+from .growth_weights import WeightWatch
+from .invariance import Unit
+from .parts import parts_by_table, parts_of
+
+
+class Monitor:
+    """Watches a training loop: sizes of scale-invariant weights, effective learning rates, statistics of norms.
+
+        with Monitor(model, optimizer, file="growth.jsonl") as monitor:
+            for x, y in batches:
+                ...; loss.backward(); optimizer.step(); monitor.step(loss)
+
+    Every ``every``-th step is recorded. For each weight that is scale invariant, over its parts w (rows, groups or the
+    whole matrix): its size ‖W‖; the effective learning rate η/‖w‖²; how much ‖W‖² grew in the step, and how much plain
+    SGD predicts, η²‖∇‖² − (2ηλ − η²λ²)‖W‖²; and the size at which growth and weight decay balance,
+    ‖w‖⁴ = ηE‖g̃‖²/(2λ(1 − m)) with g̃ = ‖w‖·∇ and momentum m. For each batch norm: the gaps |γ² − σ²| and |β − μ| to the
+    moments of its input, raw, with ‖W‖ fixed to 1, and with the running moments; how far the running statistics lag;
+    learned φ and α.
+
+    Only recorded steps cost anything. A compiled model calls no hooks that come later: gaps and lag may be missing.
+
+    Args:
+        model: the model that is trained. Nothing about it is changed.
+        optimizer: its optimizer. Without one there is no learning rate, no prediction and no equilibrium.
+        every: record each so many steps, the first included.
+        file: append each record to this file as one line of JSON, at once.
+        tensorboard: a folder, or a ``SummaryWriter``, for the same as curves; needs the tensorboard package.
+        units: what ``invariance`` found; by default the known table is asked, without running the model.
+
+    Examples:
+        >>> import torch
+        >>> from geonorm.analysis import Monitor
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3)).double()
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> with Monitor(model, optimizer, every=1) as monitor:
+        ...     for _ in range(3):
+        ...         loss = model(torch.randn(16, 4).double()).square().mean()
+        ...         optimizer.zero_grad()
+        ...         loss.backward()
+        ...         optimizer.step()
+        ...         monitor.step(loss)
+        >>> last = monitor.result().records[-1]["weights"]["0.weight"]
+        >>> abs(last["growth"] / last["predicted"] - 1) < 1e-2  # eps is the rest
+        True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None = None,
+        *,
+        every: int = 50,
+        file: str | Path | None = None,
+        tensorboard: Any = None,
+        units: Iterable[Unit] | None = None,
+    ) -> None:
+        check_model(model, "monitor")
+        if every < 1:
+            raise ValueError(f"expected every >= 1 (got {every})")
+        parts = parts_by_table(model) if units is None else parts_of(units)
+        self._weights = [WeightWatch(model, part, optimizer) for part in parts]
+        self._norms = norm_watches(model)
+        self._optimizer, self._every, self._steps = optimizer, every, 0
+        self._log = Log(file, tensorboard)
+        self._handles: list[Any] = []
+        self._arm()
+
+    def step(self, loss: Tensor | float | None = None) -> None:
+        """Call after each ``optimizer.step()``."""
+        if self._log.closed:
+            raise RuntimeError("expected a monitor that is open (got one that was closed); make a new one")
+        if self._handles:
+            self._disarm()
+            self._log.write(
+                {
+                    "step": self._steps,
+                    "loss": None if loss is None else float(torch.as_tensor(loss).detach()),
+                    "weights": {watch.name: watch.record() for watch in self._weights},
+                    "norms": {watch.name: watch.record() for watch in self._norms},
+                }
+            )
+        self._steps += 1
+        if self._steps % self._every == 0:
+            self._arm()
+
+    def result(self) -> Growth:
+        """What was recorded so far."""
+        return Growth(list(self._log.records))
+
+    def close(self) -> None:
+        """Take the hooks away and close the file."""
+        self._disarm()
+        self._log.close()
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _arm(self) -> None:
+        """Hooks for the step that is to be recorded; in all others there are none."""
+        for norm in self._norms:
+            norm.forget()
+            self._handles.append(norm.module.register_forward_pre_hook(norm.look, with_kwargs=True))
+        for weight in self._weights:
+            weight.forget()
+        if self._optimizer is not None:
+            # Right before and after the step: later the loop may clear gradients or change weights.
+            before = _each(self._weights, WeightWatch.before)
+            self._handles.append(self._optimizer.register_step_pre_hook(before))
+            after = _each(self._weights, WeightWatch.after)
+            self._handles.append(self._optimizer.register_step_post_hook(after))
+        if not self._handles:  # nothing to look at: still a step to record
+            self._handles.append(_NoHook())
+
+    def _disarm(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+class _NoHook:
+    def remove(self) -> None:
+        """Nothing to take away."""
+
+
+def _each(watches: list[WeightWatch], look: Callable[[WeightWatch], None]) -> Callable[..., None]:
+    @functools.wraps(look)
+    def hook(*_: Any) -> None:
+        for watch in watches:
+            look(watch)
+
+    return hook

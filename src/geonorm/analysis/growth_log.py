@@ -1,0 +1,148 @@
+"""Records of a monitor: kept, appended to a file line by line, sent to TensorBoard, and shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from .result import Result, figure, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_WEIGHT = ("unit", "norm", "effective_rate", "growth", "predicted", "equilibrium")
+_NORM = ("gamma_gap", "gamma_gap_unit", "beta_gap", "beta_gap_unit", "lag_mean", "lag_var", "phi", "alpha")
+
+
+@dataclass
+class Growth(Result):
+    """What a ``Monitor`` recorded.
+
+    Attributes:
+        records: one per recorded step, oldest first: ``step``, ``loss``, and numbers by name under ``weights`` and
+            ``norms``.
+    """
+
+    records: list[dict[str, Any]]
+
+    @classmethod
+    def read(cls, file: str | Path) -> Growth:
+        """The records of a file; a last line that was cut off by a kill is left out."""
+        records = []
+        for line in Path(file).read_text().splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return cls(records)
+
+    def series(self, kind: str, name: str, what: str) -> tuple[list[int], list[float | None]]:
+        """Steps and values of one number, such as ``series("weights", "0.weight", "norm")``."""
+        found = [(record["step"], record[kind][name].get(what)) for record in self.records if name in record[kind]]
+        return [step for step, _ in found], [value for _, value in found]
+
+    def head(self) -> Sequence[str]:
+        """Names of the columns."""
+        weight = ("invariant per", "‖W‖", "η/‖w‖²", "growth", "predicted", "‖W‖ at balance")
+        norm = ("|γ²−σ²|", "at ‖W‖=1", "|β−μ|", "at ‖W‖ = 1", "lag of mean", "of variance", "φ", "α")
+        return ("where", *weight, *norm)
+
+    def rows(self) -> Sequence[Sequence[Any]]:
+        """A row for each weight and each norm, as last recorded."""
+        if not self.records:
+            return []
+        last = self.records[-1]
+        weights = [
+            (name, *[entry.get(key) for key in _WEIGHT], *[None] * len(_NORM))
+            for name, entry in last["weights"].items()
+        ]
+        norms = [
+            (name, *[None] * len(_WEIGHT), *[entry.get(key) for key in _NORM]) for name, entry in last["norms"].items()
+        ]
+        return [*weights, *norms]
+
+    def plot(self) -> Figure:
+        """Sizes against their balance, effective rates, and gaps, along the steps."""
+        drawn = figure(12.0, 4.0)
+        panels: Any = drawn.subplots(1, 3)
+        for name in self.records[-1]["weights"] if self.records else ():
+            (line,) = panels[0].plot(*self._drawn("weights", name, "norm"), label=name)
+            panels[0].plot(*self._drawn("weights", name, "equilibrium"), "--", color=line.get_color())
+            panels[1].semilogy(*self._drawn("weights", name, "effective_rate"))
+        for name in self.records[-1]["norms"] if self.records else ():
+            panels[2].plot(*self._drawn("norms", name, "gamma_share_unit"), label=name)
+        for axes, label in zip(
+            panels,
+            ("‖W‖ (dashed: at balance)", "effective learning rate η/‖w‖²", "|γ²−σ²|/(γ²+σ²) at ‖W‖=1"),
+            strict=True,
+        ):
+            axes.set_xlabel("step")
+            axes.set_ylabel(label)
+        if self.records and len(self.records[-1]["weights"]) <= 10:
+            panels[0].legend(fontsize="x-small")
+        return drawn
+
+    def _drawn(self, kind: str, name: str, what: str) -> tuple[list[int], list[float]]:
+        steps, values = self.series(kind, name, what)
+        return steps, [float("nan") if value is None else value for value in values]
+
+
+class Log:
+    """Where records go."""
+
+    def __init__(self, file: str | Path | None, tensorboard: Any) -> None:
+        self.records: list[dict[str, Any]] = []
+        self.closed = False
+        self._writer, self._owns_writer = _writer(tensorboard)
+        self._file: IO[str] | None = None
+        if file is not None:
+            torn = _is_torn(Path(file))
+            self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115 it stays open until close()
+            if torn:  # a line that a kill cut off must not swallow the next one
+                self._file.write("\n")
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Keep a record; what is in the file survives a kill of the process from here on."""
+        record = plain(record)
+        self.records.append(record)
+        if self._file is not None:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+        if self._writer is not None:
+            for tag, value in _scalars(record):
+                self._writer.add_scalar(tag, value, record["step"])
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self.closed = True
+        if self._file is not None:
+            self._file.close()
+        if self._writer is not None and self._owns_writer:
+            self._writer.close()
+
+
+def _is_torn(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")
+
+
+def _writer(tensorboard: Any) -> tuple[Any, bool]:
+    if tensorboard is None or hasattr(tensorboard, "add_scalar"):
+        return tensorboard, False
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError("expected the tensorboard package for tensorboard=; pip install tensorboard") from error
+    return SummaryWriter(str(tensorboard)), True
+
+
+def _scalars(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    if record["loss"] is not None:
+        yield "loss", record["loss"]
+    for kind in ("weights", "norms"):
+        for name, entry in record[kind].items():
+            for key, value in entry.items():
+                if isinstance(value, (int, float)):
+                    yield f"{key}/{name}", float(value)

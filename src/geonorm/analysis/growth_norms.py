@@ -1,0 +1,115 @@
+"""Statistics of one norm along training: gaps between its parameters and its input, lag, learned φ and α.
+
+The claim that γ² ≈ σ² and β ≈ μ after training cannot be read off the raw gaps: scaling the weight before the norm
+leaves loss, γ and β as they are and changes σ² and μ. So the gaps are told with the weight's rows at length 1 too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..surgery.gauge import share_of
+from ..surgery.layouts import is_norm, is_ours, layout_of
+from ..surgery.pairs import trace
+
+
+def norm_watches(model: nn.Module) -> list[NormWatch]:
+    """The norms of a model that have something to tell: batch norms, and those that learn φ or α."""
+    modules = dict(model.named_modules())
+    near = trace(model).norms
+    found = []
+    for name, module in modules.items():
+        behind = near[name].behind if name in near else None
+        watch = NormWatch(name or "(model)", module, None if behind is None else modules[behind])
+        if is_norm(module) and (watch.has_moments or watch.learns):
+            found.append(watch)
+    return found
+
+
+class NormWatch:
+    """Measures the input of one norm in training."""
+
+    def __init__(self, name: str, module: nn.Module, operation: nn.Module | None) -> None:
+        self.name, self.module, self.operation = name, module, operation
+        layout = layout_of(module)
+        self.has_moments = (layout is not None and layout.axes == "batch") or isinstance(module, nn.SyncBatchNorm)
+        self.learns = is_ours(module) and (module.learn_phi or module.learn_alpha)
+        self.forget()
+
+    def forget(self) -> None:
+        """What was measured belongs to another step."""
+        self._mean: Tensor | None = None
+        self._var: Tensor | None = None
+        self._lengths: Tensor | None = None
+        self._running: tuple[Tensor, Tensor] | None = None
+
+    @torch.no_grad()
+    def look(self, module: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A forward pre-hook, so before running statistics follow and weights move. The last batch counts."""
+        x = inputs[0] if inputs else kwargs.get("input")
+        if not self.has_moments or not module.training or not isinstance(x, Tensor) or x.dim() < 2 or not x.numel():
+            return
+        if share_of(x, kwargs) is not None:  # padded values are not the norm's input
+            return
+        x = x.detach()
+        dims = [0, *range(2, x.dim())]
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        var, mean = torch.var_mean(wide, dims, correction=0)
+        self._var, self._mean = var.double(), mean.double()
+        self._lengths = _row_lengths(self.operation)
+        if getattr(module, "running_mean", None) is not None:
+            self._running = module.running_mean.double().clone(), module.running_var.double().clone()
+
+    @torch.no_grad()
+    def record(self) -> dict[str, Any]:
+        """Numbers of this step, means over channels; what could not be measured is ``None``."""
+        found: dict[str, Any] = {}
+        if self.has_moments:
+            moments = None if self._mean is None or self._var is None else (self._mean, self._var)
+            found |= self._gaps("", moments)
+            unit = None
+            if moments is not None and self._lengths is not None:
+                unit = moments[0] / self._lengths, moments[1] / self._lengths.square()
+            found |= self._gaps("_unit", unit)
+            found |= self._gaps("_running", self._running)
+            found["lag_mean"] = found["lag_var"] = None
+            if moments is not None and self._running is not None:
+                mean, var = moments
+                found["lag_mean"] = _mean(((self._running[0] - mean).square() / var).mean().sqrt())
+                found["lag_var"] = _mean((self._running[1] / var).log().abs())
+        if self.learns:
+            module: Any = self.module
+            for name, value in (("phi", module.phi), ("alpha", module._alpha())):
+                if isinstance(value, Tensor):
+                    found |= {name: _mean(value), f"{name}_min": _mean(value.min()), f"{name}_max": _mean(value.max())}
+        return found
+
+    def _gaps(self, which: str, moments: tuple[Tensor, Tensor] | None) -> dict[str, float | None]:
+        names = (f"gamma_gap{which}", f"gamma_share{which}", f"beta_gap{which}")
+        if moments is None:
+            return dict.fromkeys(names)
+        mean, var = moments
+        gamma, beta = (getattr(self.module, name, None) for name in ("weight", "bias"))
+        square = torch.ones_like(var) if gamma is None else gamma.detach().double().square()
+        shift = torch.zeros_like(mean) if beta is None else beta.detach().double()
+        gap = (square - var).abs()
+        return dict(zip(names, (_mean(gap), _mean(gap / (square + var)), _mean((shift - mean).abs())), strict=True))
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.double().mean())
+
+
+def _row_lengths(operation: Any) -> Tensor | None:
+    """‖W_i‖ of each output channel."""
+    if operation is None:
+        return None
+    transposed = "Transpose" in type(operation).__name__
+    if transposed and operation.groups != 1:
+        return None
+    weight: Tensor = operation.weight.detach().double().movedim(1 if transposed else 0, 0)
+    lengths: Tensor = weight.flatten(1).norm(dim=1)
+    return lengths

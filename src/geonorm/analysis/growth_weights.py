@@ -1,0 +1,113 @@
+"""The size of one scale-invariant weight along training, and what theory says about it.
+
+A gradient is orthogonal to the part w it belongs to, so plain SGD with weight decay λ gives exactly
+    ‖w⁺‖² = (1 − ηλ)²‖w‖² + η²‖∇‖²,
+and with ∇ = g̃/‖w‖ growth and decay balance at ‖w‖⁴ = ηE‖g̃‖²/(2λ). Momentum m multiplies the steps by 1/(1 − m).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from .parts import Parts, dots
+
+# The average of ‖g̃‖² is over all records at first, later over about this many.
+_MEMORY = 50
+
+
+class _Rule(NamedTuple):
+    """How an optimizer moves a weight: rate η, decay λ, momentum m, and whether it is SGD without anything else."""
+
+    rate: float
+    decay: float
+    momentum: float
+    is_plain: bool
+    is_sgd: bool
+
+
+class WeightWatch:
+    """Measures one weight before and after a step."""
+
+    def __init__(self, model: nn.Module, parts: Parts, optimizer: Optimizer | None) -> None:
+        self.name, self.parts = parts.parameter, parts
+        members = parts.members(model)
+        self.tensors, self.dims = [p for p, _ in members], [dim for _, dim in members]
+        self.optimizer = optimizer
+        self._pull: Tensor | float = 0.0  # average of ‖g̃‖² of each part
+        self._seen = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """What was measured belongs to another step."""
+        self._squares: Tensor | None = None
+        self._gradients: Tensor | None = None
+        self._later: Tensor | None = None
+        self._rule: _Rule | None = None
+
+    @torch.no_grad()
+    def before(self) -> None:
+        """Right before the optimizer's step."""
+        self._squares, self._rule = self._sizes(), self._find_rule()
+        gradients = [p.grad for p in self.tensors]
+        if self._rule is not None and all(g is not None and not g.is_sparse for g in gradients):
+            g = [gradient.double() for gradient in gradients if gradient is not None]
+            self._gradients = dots(g, g, self.dims, self.parts.number)
+            self._seen += 1
+            self._pull = self._pull + (self._gradients * self._squares - self._pull) / min(self._seen, _MEMORY)
+
+    @torch.no_grad()
+    def after(self) -> None:
+        """Right after it."""
+        self._later = self._sizes()
+
+    @torch.no_grad()
+    def record(self) -> dict[str, Any]:
+        """Numbers of this step; what could not be measured is ``None``."""
+        squares = self._sizes() if self._later is None else self._later
+        found: dict[str, Any] = {
+            "unit": self.parts.kind,
+            "norm": float(squares.sum().sqrt()),
+            "smallest": float(squares.min().sqrt()),
+            "largest": float(squares.max().sqrt()),
+            "effective_rate": None,
+            "growth": None,
+            "predicted": None,
+            "equilibrium": None,
+        }
+        rule = self._rule
+        if rule is not None:
+            found["effective_rate"] = float((rule.rate / squares).median())
+        if self._squares is not None and self._later is not None and self._gradients is not None and rule is not None:
+            found["growth"] = float((self._later - self._squares).sum())
+            if rule.is_plain:
+                shrunk = (2 - rule.rate * rule.decay) * rule.rate * rule.decay
+                found["predicted"] = float((rule.rate**2 * self._gradients - shrunk * self._squares).sum())
+            if rule.is_sgd and rule.decay > 0:
+                # ‖w‖² of each part from its ‖w‖⁴; their sum is ‖W‖².
+                fourth = rule.rate * torch.as_tensor(self._pull) / (2 * rule.decay * (1 - rule.momentum))
+                found["equilibrium"] = float(fourth.sqrt().sum().sqrt())
+        return found
+
+    def _sizes(self) -> Tensor:
+        values = [p.detach().double() for p in self.tensors]
+        return dots(values, values, self.dims, self.parts.number)
+
+    def _find_rule(self) -> _Rule | None:
+        """The settings that all members share; ``None`` if they differ, since the parts then move by two rules."""
+        if self.optimizer is None:
+            return None
+        rules = set()
+        for tensor in self.tensors:
+            groups = [group for group in self.optimizer.param_groups if any(p is tensor for p in group["params"])]
+            if not groups:
+                return None
+            group = groups[0]
+            is_sgd = type(self.optimizer) is SGD and not group["dampening"] and not group["nesterov"]
+            momentum = float(group.get("momentum", 0.0))
+            decay = float(group.get("weight_decay", 0.0))
+            rules.add(_Rule(float(group["lr"]), decay, momentum, is_sgd and not momentum, is_sgd and momentum < 1))
+        return rules.pop() if len(rules) == 1 else None

@@ -1,0 +1,309 @@
+"""``invariance``: which weights have a size that does not matter, and in which unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..surgery.layouts import layout_of
+from ..surgery.pairs import trace
+from ..surgery.progress import progress
+from .known_invariances import expected_units
+from .observe import Forward, as_double, check_readable, double_copy, first_batch, outputs, samples_of
+from .result import Result, figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# With eps this much smaller its part in the outcome is below float64's rounding for any spread above 1e-6.
+_EPS_FACTOR = 1e-12
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+class Unit(NamedTuple):
+    """One weight that is scale invariant: its outputs do not depend on the size of these parts.
+
+    Attributes:
+        parameter: its name in the model.
+        kind: ``"row"`` (each output row by itself), ``"group"`` (blocks of consecutive rows) or ``"matrix"``.
+        groups: how many parts may be scaled by themselves: the number of rows, of blocks, or 1.
+        change: change of the outputs when each part is scaled by a factor from 1/2 to 2, without eps, as a share of
+            what random noise of half the weight's size does to them. Rounding is about 1e-15.
+        product: the largest |⟨w, ∇w⟩| of a part, as a share of the largest ‖w‖·‖∇w‖; 0 for invariant parts.
+        eps_change: ``change`` with the eps that the model has.
+        bias: name of the bias that must be scaled along, or ``None``.
+        dim: the dimension of the weight that counts its output rows; 1 for transposed convolutions.
+        expected: the kind that the known table says, or ``None`` where it does not know.
+    """
+
+    parameter: str
+    kind: str
+    groups: int
+    change: float
+    product: float
+    eps_change: float
+    bias: str | None
+    dim: int
+    expected: str | None
+
+
+@dataclass
+class Invariance(Result):
+    """What ``invariance`` found.
+
+    Attributes:
+        units: the weights that are scale invariant.
+        others: names of weights whose size matters.
+        idle: names of weights that have no effect on the outputs.
+    """
+
+    units: list[Unit]
+    others: list[str]
+    idle: list[str]
+
+    def surprises(self) -> list[Unit]:
+        """Units of another kind than the known table says."""
+        return [unit for unit in self.units if unit.expected is not None and unit.expected != unit.kind]
+
+    def head(self) -> Sequence[str]:
+        """Names of the columns."""
+        return ("weight", "invariant per", "parts", "change", "with eps", "⟨w, ∇w⟩", "with bias", "table")
+
+    def rows(self) -> Sequence[Sequence[Any]]:
+        """A row for each weight, also for those that are not invariant."""
+        found = [
+            (u.parameter, u.kind, u.groups, u.change, u.eps_change, u.product, u.bias, u.expected) for u in self.units
+        ]
+        rest = [(name, "no", None, None, None, None, None, None) for name in self.others]
+        return [*found, *rest, *[(name, "no effect", None, None, None, None, None, None) for name in self.idle]]
+
+    def plot(self) -> Figure:
+        """Change and product of each unit on a logarithmic axis."""
+        drawn = figure(7.0, 1.0 + 0.25 * max(len(self.units), 4))
+        axes = drawn.subplots()
+        places = range(len(self.units))
+        for label, values in (
+            ("change of the outputs", [unit.change for unit in self.units]),
+            ("change with the model's eps", [unit.eps_change for unit in self.units]),
+            ("⟨w, ∇w⟩", [unit.product for unit in self.units]),
+        ):
+            axes.plot([max(value, 1e-18) for value in values], places, "o", label=label)
+        axes.set_yticks(list(places), [f"{unit.parameter} ({unit.kind})" for unit in self.units])
+        axes.set_xscale("log")
+        axes.set_xlim(1e-18, 1)
+        axes.invert_yaxis()
+        axes.legend(loc="lower right")
+        return drawn
+
+
+def invariance(
+    model: nn.Module, batches: Any, forward: Forward | None = None, *, samples: int = 8, tolerance: float = 1e-4
+) -> Invariance:
+    """Which weights are scale invariant, and in which unit: each row, groups of rows, or only as a whole.
+
+        f(λ·w) = f(w) for λ > 0,  and so ⟨w, ∇f(w)⟩ = 0
+
+    Found by scaling weights and looking at the outputs: on a copy in float64, without eps, with norms in training mode
+    and everything else in evaluation. A weight that is not invariant alone is tried together with its module's bias.
+    Parameters of one dimension (biases, γ) are not looked at.
+
+    Args:
+        model: any model, in any mode; it is not changed.
+        batches: a batch or an iterable of batches; the first is enough and all that is used. A batch is a tensor, or a
+            tuple whose first entry is the input.
+        forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
+        samples: how many samples of the batch are used, unless ``forward`` is given; the weights' invariances are the
+            same for any number, and every weight takes at least four passes.
+        tolerance: the largest ``change`` that counts as none.
+
+    Examples:
+        >>> import torch
+        >>> from geonorm.analysis import invariance
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3))
+        >>> found = invariance(model, torch.randn(16, 4))
+        >>> [(unit.parameter, unit.kind, unit.groups) for unit in found.units], found.others
+        ([('0.weight', 'row', 6)], ['2.weight'])
+    """
+    check_readable(model, "read the invariances of")
+    batch = as_double(first_batch(batches) if forward else samples_of(first_batch(batches), samples))
+    with torch.random.fork_rng():
+        prober = _Prober(double_copy(model, _EPS_FACTOR), double_copy(model), batch, forward)
+        expected = expected_units(model)
+        result = Invariance([], [], [])
+        for weight in progress(list(_weights(model)), "invariance"):
+            found = prober.unit_of(weight, expected.get(weight.name), tolerance)
+            if isinstance(found, Unit):
+                result.units.append(found)
+            else:
+                (result.idle if found == "idle" else result.others).append(weight.name)
+    return result
+
+
+class _Weight(NamedTuple):
+    """A weight to be tried: its name, that of its module's bias, which dimension counts its rows, likely groups."""
+
+    name: str
+    bias: str | None
+    dim: int
+    can_split: bool
+    groups: int | None
+
+
+def _weights(model: nn.Module) -> Iterator[_Weight]:
+    """Every parameter of two dimensions or more, once."""
+    seen: set[int] = set()
+    graph = trace(model)
+    modules = dict(model.named_modules())
+    groups = {}
+    for name, near in graph.norms.items():
+        layout = layout_of(modules[name])
+        if near.behind is not None and layout is not None and layout.axes == "group":
+            groups[near.behind] = int(layout.arguments["groups"])
+    for owner, module in modules.items():
+        prefix = f"{owner}." if owner else ""
+        bias = module._parameters.get("bias")
+        # The raw tensor of a parametrized weight lives two modules down; the bias is the outer one's.
+        outer = owner.rsplit(".parametrizations.", 1)[0] if ".parametrizations." in f".{owner}" else owner
+        outer = "" if owner.startswith("parametrizations.") else outer
+        home = modules[outer]
+        outside = home._parameters.get("bias")
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.dim() < 2 or id(parameter) in seen or not parameter.is_floating_point():
+                continue
+            seen.add(id(parameter))
+            partner = None
+            if bias is not None and bias is not parameter:
+                partner = f"{prefix}bias"
+            elif outside is not None:
+                partner = f"{outer}.bias" if outer else "bias"
+            transposed = isinstance(home, _TRANSPOSED)
+            can_split = not (transposed and home.groups != 1)
+            yield _Weight(prefix + name, partner, 1 if transposed else 0, can_split, groups.get(outer))
+
+
+class _Prober:
+    """A copy of the model whose weights are scaled and put back, and the outputs compared."""
+
+    def __init__(self, twin: nn.Module, with_eps: nn.Module, batch: Any, forward: Forward | None) -> None:
+        self.twin, self.with_eps, self.batch, self.forward = twin, with_eps, batch, forward
+        self.plain = {id(model): self._run(model) for model in (twin, with_eps)}
+        if not all(bool(plain.isfinite().all()) for plain in self.plain.values()):
+            raise ValueError(
+                "expected finite outputs to compare (got NaN or Inf); look for it with geonorm.analysis.diagnose"
+            )
+        self.size = float(self.plain[id(twin)].norm())
+        self.gradients = self._gradients()
+
+    @torch.no_grad()
+    def _run(self, model: nn.Module) -> Tensor:
+        torch.manual_seed(0)  # whatever is random in the model is the same each time
+        return outputs(model, self.batch, self.forward)
+
+    def _gradients(self) -> dict[str, Tensor]:
+        """Of a random linear function of the outputs."""
+        with torch.enable_grad():
+            self.twin.requires_grad_(True)
+            torch.manual_seed(0)
+            y = outputs(self.twin, self.batch, self.forward)
+            if not y.requires_grad:
+                raise ValueError(
+                    "expected outputs that depend on the weights (got none); is there a no_grad in forward?"
+                )
+            y.backward(torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(1)).to(y.device))
+        found = {name: parameter.grad for name, parameter in self.twin.named_parameters()}
+        self.twin.requires_grad_(False)
+        return {name: gradient for name, gradient in found.items() if gradient is not None}
+
+    def unit_of(self, weight: _Weight, expected: str | None, tolerance: float) -> Unit | str:
+        """The finest unit in which a weight is invariant, ``"no"``, or ``"idle"`` if it has no effect."""
+        effect = self._change(self.twin, weight.name, None, noise=True)
+        if effect <= 1e-10 * self.size:
+            return "idle"
+        rows = self.twin.get_parameter(weight.name).shape[weight.dim]
+        for bias in dict.fromkeys((None, weight.bias)):
+            for groups in _candidates(rows, weight):
+                change = self._scaled(self.twin, weight, bias, groups, 1.0) / effect
+                if change <= tolerance:
+                    break
+                if groups == rows and self._scaled(self.twin, weight, bias, 1, 1.0) / effect > tolerance:
+                    break  # not even as a whole: no blocks need be tried
+            if change > tolerance:
+                continue
+            kind = "row" if groups == rows else "matrix" if groups == 1 else "group"
+            return Unit(
+                weight.name,
+                expected if rows == 1 and expected is not None else kind,  # one row is all three
+                groups,
+                max(change, self._scaled(self.twin, weight, bias, groups, -1.0) / effect),
+                self._product(weight, bias, groups),
+                self._scaled(self.with_eps, weight, bias, groups, 1.0) / effect,
+                bias,
+                weight.dim,
+                expected,
+            )
+        return "no"
+
+    def _scaled(self, model: nn.Module, weight: _Weight, bias: str | None, groups: int, power: float) -> float:
+        """Change of the outputs when each block of rows is multiplied by a factor of its own, or divided by it."""
+        rows = model.get_parameter(weight.name).shape[weight.dim]
+        steps = torch.arange(groups, dtype=torch.float64) * 0.5 * (math.sqrt(5) - 1)  # neighbours far apart
+        factors = 2.0 ** (power * (1 - 2 * (steps - steps.floor()))).repeat_interleave(rows // groups)
+        return self._change(model, weight.name, bias, factors, dim=weight.dim)
+
+    @torch.no_grad()
+    def _change(
+        self,
+        model: nn.Module,
+        name: str,
+        bias: str | None,
+        factors: Tensor | None = None,
+        *,
+        dim: int = 0,
+        noise: bool = False,
+    ) -> float:
+        parameters = [model.get_parameter(n) for n in (name, bias) if n is not None]
+        kept = [parameter.clone() for parameter in parameters]
+        try:
+            if noise:
+                (w,) = parameters
+                generator = torch.Generator().manual_seed(2)
+                change = torch.randn(w.shape, dtype=w.dtype, generator=generator).to(w.device)
+                w.add_(change * 0.5 * w.square().mean().sqrt().clamp_min(1e-12))
+            else:
+                assert factors is not None
+                for p, along in zip(parameters, (dim, 0), strict=False):
+                    p.mul_(factors.to(p.device).view([-1 if d == along else 1 for d in range(p.dim())]))
+            return float((self._run(model) - self.plain[id(model)]).norm())
+        finally:
+            for parameter, old in zip(parameters, kept, strict=True):
+                parameter.copy_(old)
+
+    def _product(self, weight: _Weight, bias: str | None, groups: int) -> float:
+        """⟨w, ∇w⟩ of the parts, against the largest ‖w‖·‖∇w‖ among them."""
+        products = torch.zeros(groups, dtype=torch.float64)
+        w_squares, g_squares = torch.zeros_like(products), torch.zeros_like(products)
+        for name, dim in ((weight.name, weight.dim), (bias, 0)):
+            if name is None or name not in self.gradients:
+                continue
+            w = self.twin.get_parameter(name).detach().movedim(dim, 0).reshape(groups, -1).cpu()
+            g = self.gradients[name].movedim(dim, 0).reshape(groups, -1).cpu()
+            products += (w * g).sum(1)
+            w_squares += w.square().sum(1)
+            g_squares += g.square().sum(1)
+        largest = float((w_squares * g_squares).sqrt().max())
+        return float(products.abs().max()) / largest if largest else 0.0
+
+
+def _candidates(rows: int, weight: _Weight) -> list[int]:
+    """Numbers of equal blocks of rows to try, the finest first; with a GroupNorm behind it, its groups."""
+    if not weight.can_split:
+        return [1]
+    divisors = [d for d in range(rows, 0, -1) if rows % d == 0]
+    if weight.groups is None:
+        return divisors
+    return [d for d in divisors if d == rows or weight.groups % d == 0]

@@ -1,0 +1,164 @@
+"""Running a model to look at it, and leaving it as it was."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.nn.utils.parametrize import ParametrizationList
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..surgery.layouts import is_norm
+from ..surgery.recalibrate import call_model
+from ..surgery.select import check_model
+
+Forward: TypeAlias = Callable[[nn.Module, Any], Any]
+
+
+def check_readable(model: nn.Module, what: str) -> None:
+    """A model that can be run: not scripted, with real parameters."""
+    check_model(model, what)
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
+            raise ValueError(f"expected {name} to have a shape (got a lazy one); run a batch through the model first")
+        if tensor.is_meta:
+            raise ValueError(
+                f"expected a model with values (got {name} on the meta device); model.to_empty(device='cpu') and load "
+                "a state_dict first"
+            )
+
+
+def each_batch(batches: Any) -> Iterable[Any]:
+    """The batches of an iterable; a tensor, or a tuple that begins with one, is a single batch."""
+    if isinstance(batches, Tensor) or (isinstance(batches, tuple) and batches and isinstance(batches[0], Tensor)):
+        return [batches]
+    if isinstance(batches, dict) or not isinstance(batches, Iterable):
+        raise TypeError(
+            f"expected a batch or an iterable of batches (got {type(batches).__name__}); a batch is a tensor, or a "
+            "tuple whose first entry is the input"
+        )
+    return batches
+
+
+def first_batch(batches: Any) -> Any:
+    """The first batch that has something in it."""
+    for batch in each_batch(batches):
+        if not _is_empty(batch):
+            return batch
+    raise ValueError("expected at least one batch with a sample in it (got none)")
+
+
+def samples_of(batch: Any, most: int) -> Any:
+    """The input of a batch, without more samples than that."""
+    x = batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
+    return x[:most] if isinstance(x, Tensor) and x.dim() else x
+
+
+def filled_batches(batches: Any) -> Iterator[Any]:
+    """The batches that have something in them; at least one."""
+    number = 0
+    for batch in each_batch(batches):
+        if not _is_empty(batch):
+            number += 1
+            yield batch
+    if not number:
+        raise ValueError("expected at least one batch with a sample in it (got none)")
+
+
+def _is_empty(batch: Any) -> bool:
+    first = next((leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)), None)
+    return first is not None and first.numel() == 0
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Afterwards modes, buffers, gradients, hooks, attributes and the random state are what they were before."""
+    modules = [(module, dict(module.__dict__)) for module in model.modules()]
+    tables = [
+        (table, dict(table))
+        for module, attributes in modules
+        for name, table in attributes.items()
+        if isinstance(table, dict) and (name in ("_buffers", "_parameters") or name.endswith(("_hooks", "_kwargs")))
+    ]
+    gradients = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
+    with torch.random.fork_rng():
+        try:
+            for module, _ in modules:
+                for name, buffer in module._buffers.items():
+                    module._buffers[name] = None if buffer is None else buffer.clone()
+            for parameter, _, _ in gradients:
+                parameter.grad = None
+            yield
+        finally:
+            for module, attributes in modules:
+                module.__dict__.clear()
+                module.__dict__.update(attributes)
+            for table, entries in tables:
+                table.clear()
+                table.update(entries)
+            for parameter, gradient, needed in gradients:
+                parameter.grad = gradient
+                parameter.requires_grad_(needed)
+
+
+def norms_of(model: nn.Module) -> dict[str, nn.Module]:
+    """The norms of activations by name, each once; parametrizations that normalize weights are something else."""
+    of_weights = {
+        id(part) for module in model.modules() if isinstance(module, ParametrizationList) for part in module.modules()
+    }
+    return {name: m for name, m in model.named_modules() if is_norm(m) and id(m) not in of_weights}
+
+
+def measure_batches(model: nn.Module) -> None:
+    """Norms with the statistics of the batch, everything else in evaluation. Frozen norms keep their own."""
+    model.eval()
+    for norm in norms_of(model).values():
+        norm.training = True
+
+
+def double_copy(model: nn.Module, eps_factor: float = 1.0) -> nn.Module:
+    """A copy in float64 whose norms measure the batch, with every ``eps`` times a factor."""
+    # A tensor that the last forward left on a module is part of a graph, which cannot be copied.
+    left = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    twin = copy.deepcopy(model, left).double()
+    measure_batches(twin)
+    for module in twin.modules():
+        eps = getattr(module, "eps", None)
+        if isinstance(eps, float):
+            module.__dict__["eps"] = eps * eps_factor
+    for parameter in twin.parameters():
+        parameter.grad = None
+    return twin
+
+
+def as_double(batch: Any) -> Any:
+    """A batch with its floating-point tensors in float64."""
+    return tree_map(
+        lambda leaf: leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf, batch
+    )
+
+
+def uncompiled() -> Any:
+    """Compiled models run uncompiled within, where hooks are called. Costs nothing where none was compiled."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+def outputs(model: nn.Module, batch: Any, forward: Forward | None = None) -> Tensor:
+    """Everything that a model gives for a batch, in one row."""
+    with uncompiled():
+        given = (forward or call_model)(model, batch)
+    parts = [leaf.flatten() for leaf in tree_leaves(given) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not parts or not sum(part.numel() for part in parts):
+        raise ValueError(f"expected the model to give floating-point tensors (got {type(given).__name__})")
+    return torch.cat(parts)

@@ -1,0 +1,139 @@
+"""Mean and variance of gradients over samples, three ways.
+
+``"vmap"``: each sample alone, all at once by torch.func. For evaluation, where samples do not see each other.
+``"backward"``: one backward per sample with the whole batch in the graph. With batch statistics f_i is sample i's term
+    of the loss, which depends on the other samples too.
+``"batches"``: the gradient of each mini-batch counts as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from ..surgery.recalibrate import call_model
+
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+WAYS = ("vmap", "backward", "batches")
+SAID = {
+    "vmap": "each sample alone (torch.func)",
+    "backward": "each sample's loss term with its whole batch in the graph",
+    "batches": "each mini-batch as one",
+}
+_CHUNK = 32
+
+
+class Moments:
+    """Mean of vectors, and the mean squared distance from it, pooled over blocks of them (Chan et al.)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: Tensor | float = 0.0
+        self._squares = 0.0
+
+    def add(self, rows: Tensor) -> None:
+        """A block of vectors, one per row."""
+        rows = rows.detach().reshape(len(rows), -1).double()
+        middle = rows.mean(0)
+        gap = middle - self.mean
+        total = self.count + len(rows)
+        self._squares += float((rows - middle).square().sum())
+        self._squares += float(gap.square().sum()) * self.count * len(rows) / total
+        self.mean = self.mean + gap * (len(rows) / total)
+        self.count = total
+
+    @property
+    def variance(self) -> float:
+        """E‖g − E g‖²."""
+        return self._squares / self.count
+
+    @property
+    def size(self) -> float:
+        """‖E g‖²."""
+        return float(torch.as_tensor(self.mean).square().sum())
+
+
+def sample_losses(model: nn.Module, batch: Any, loss: Loss) -> Tensor:
+    """The loss of each sample of a batch (input, target)."""
+    if not isinstance(batch, (tuple, list)) or len(batch) < 2 or not isinstance(batch[1], Tensor):
+        raise TypeError(f"expected batches (input, target) for a loss (got {type(batch).__name__})")
+    scores = call_model(model, batch)
+    losses = loss(scores, batch[1].to(scores.device))
+    if not isinstance(losses, Tensor) or losses.shape != (len(batch[1]),):
+        got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise ValueError(
+            f"expected loss(output, target) to give one value per sample, shape ({len(batch[1])},) (got {got}); "
+            "use reduction='none', and sum over all other dimensions"
+        )
+    return losses
+
+
+def gradient_moments(
+    model: nn.Module, batches: Sequence[Any], loss: Loss, parameters: dict[str, nn.Parameter], how: str
+) -> tuple[dict[str, Moments], str]:
+    """Moments of the gradient of each parameter by name, and the way they were found.
+
+    ``"auto"`` is ``"vmap"`` for a model in evaluation, if torch.func can run it, and ``"backward"`` otherwise.
+    """
+    if how not in ("auto", *WAYS):
+        raise ValueError(f"expected how to be one of {('auto', *WAYS)} (got {how!r})")
+    if how == "vmap" and any(module.training for module in model.modules()):
+        raise ValueError(
+            "expected a model in evaluation for how='vmap', which takes samples one by one; model.eval(), or "
+            "how='backward' for batch statistics"
+        )
+    training = any(module.training for module in model.modules())
+    for way in {"auto": ("backward",) if training else ("vmap", "backward")}.get(how, (how,)):
+        moments = {name: Moments() for name in parameters}
+        try:
+            for gradients in _WAYS[way](model, batches, loss, parameters):
+                for name, rows in gradients.items():
+                    moments[name].add(rows)
+        except (RuntimeError, NotImplementedError):
+            if how == "auto" and way == "vmap":  # an operation that torch.func has no rule for
+                continue
+            raise
+        return moments, way
+    raise AssertionError
+
+
+def _alone(
+    model: nn.Module, batches: Sequence[Any], loss: Loss, parameters: dict[str, nn.Parameter]
+) -> Iterator[dict[str, Tensor]]:
+    values = {name: parameter.detach() for name, parameter in parameters.items()}
+
+    def one(values: dict[str, Tensor], x: Tensor, target: Tensor) -> Tensor:
+        return loss(functional_call(model, values, (x.unsqueeze(0),)), target.unsqueeze(0)).sum()
+
+    of_all = vmap(grad(one), in_dims=(None, 0, 0), randomness="same")
+    home = next(iter(parameters.values())).device
+    for batch in batches:
+        sample_losses(model, batch, loss)  # its errors are clearer
+        for x, target in zip(batch[0].split(_CHUNK), batch[1].split(_CHUNK), strict=True):
+            yield of_all(values, x.to(home), target.to(home))
+
+
+def _together(
+    model: nn.Module, batches: Sequence[Any], loss: Loss, parameters: dict[str, nn.Parameter]
+) -> Iterator[dict[str, Tensor]]:
+    for batch in batches:
+        losses = sample_losses(model, batch, loss)
+        for value in losses:
+            found = torch.autograd.grad(value, list(parameters.values()), retain_graph=True, materialize_grads=True)
+            yield {name: gradient.unsqueeze(0) for name, gradient in zip(parameters, found, strict=True)}
+
+
+def _by_batch(
+    model: nn.Module, batches: Sequence[Any], loss: Loss, parameters: dict[str, nn.Parameter]
+) -> Iterator[dict[str, Tensor]]:
+    for batch in batches:
+        value = sample_losses(model, batch, loss).mean()
+        found = torch.autograd.grad(value, list(parameters.values()), materialize_grads=True)
+        yield {name: gradient.unsqueeze(0) for name, gradient in zip(parameters, found, strict=True)}
+
+
+_WAYS = {"vmap": _alone, "backward": _together, "batches": _by_batch}

@@ -1,0 +1,112 @@
+"""``remove_channels``: take channels out of a model for good, by torch-pruning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..surgery.layouts import is_ours
+from ..surgery.pairs import is_operation, trace
+from ..surgery.report import Change, Left, Report
+from ..surgery.select import check_model
+from .channels import Drop, channel_norms
+
+
+def remove_channels(model: nn.Module, drops: Iterable[Drop], example: Tensor) -> Report:
+    """Make the layers of a model smaller by these channels. Needs the package torch-pruning.
+
+    Where a channel goes into another, the weights of the layers that read it are added to those of the other. In
+    evaluation the smaller model gives what ``prune`` saw with the channels masked, if 0 stays 0 in the activation
+    behind the norm (ReLU, tanh, GELU, SiLU; not sigmoid). Norms whose channels are added to others (the last of a
+    residual branch) or read by more than Linear and Conv layers are left, and the report says so.
+
+    Args:
+        model: the model; it is changed in place, and an optimizer must be made anew.
+        drops: what to leave out, such as ``prune(...).orders["gamma"][:16]``.
+        example: an input, for torch-pruning to see what depends on what.
+
+    Examples:
+        >>> import torch
+        >>> from geonorm.analysis import Drop, remove_channels
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+        >>> report = remove_channels(model, [Drop("1", 3), Drop("1", 5)], torch.randn(2, 4))  # doctest: +SKIP
+        >>> model[2].in_features  # doctest: +SKIP
+        6
+    """
+    check_model(model, "remove channels of", replaces=True)
+    try:
+        import torch_pruning
+    except ImportError as error:
+        raise ImportError("expected torch-pruning to remove channels; pip install geonorm[prune]") from error
+    by_layer: dict[str, list[Drop]] = {}
+    for drop in drops:
+        by_layer.setdefault(drop.layer, []).append(drop)
+    norms, modules = channel_norms(model), dict(model.named_modules())
+    near = trace(model).norms
+    report = Report("remove_channels")
+    mode = [(module, module.training) for module in model.modules()]
+    for name, own in by_layer.items():
+        if name not in norms:
+            raise ValueError(f"expected the name of a batch norm with γ and β (got {name!r}); known are {list(norms)}")
+        before = f"{len(norms[name].weight)} channels"
+        behind = near[name].behind if name in near else None
+        reason = _remove(torch_pruning, model.eval(), modules, name, behind, own, example)
+        if reason:
+            report.left.append(Left(name, type(norms[name]).__name__, reason))
+        else:
+            report.changed.append(Change(name, before, f"{len(norms[name].weight)} channels"))
+    for module, training in mode:
+        module.training = training
+    return report
+
+
+def _remove(
+    tools: Any,
+    model: nn.Module,
+    modules: dict[str, nn.Module],
+    name: str,
+    behind: str | None,
+    drops: Sequence[Drop],
+    example: Tensor,
+) -> str:
+    """Take the channels of one norm out; or the reason why not."""
+    norm, operation = modules[name], None if behind is None else modules[behind]
+    if operation is None or is_ours(norm) or getattr(operation, "groups", 1) != 1:
+        return "torch-pruning takes out channels of torch's norms right behind a Linear or Conv without groups"
+    with torch.enable_grad():  # it reads the graph of gradients
+        graph = tools.DependencyGraph().build_dependency(model, example_inputs=example)
+    cut = tools.prune_linear_out_channels if isinstance(operation, nn.Linear) else tools.prune_conv_out_channels
+
+    def group_of(channels: list[int]) -> Any:
+        return graph.get_pruning_group(operation, cut, idxs=channels)
+
+    group = group_of([drop.channel for drop in drops])
+    if not graph.check_pruning_group(group):
+        return "nothing would be left of a layer"
+    for dependency, _ in group:
+        module = dependency.target.module
+        is_output = graph.is_out_channel_pruning_fn(dependency.handler)
+        if module is operation or module is norm or not list(module.parameters(recurse=False)):
+            continue
+        if is_output or not is_operation(module) or getattr(module, "groups", 1) != 1:
+            return f"its channels are tied to {dependency.target.name.split(' ')[0]}, which more than reads them"
+    if any("Add" in dependency.target.name for dependency, _ in group):
+        return "its channels are added to others"
+    with torch.no_grad():
+        for drop in drops:
+            if drop.into is not None:
+                _merge(group_of([drop.channel]), group_of([drop.into]), operation, norm)
+    group.prune()
+    return ""
+
+
+def _merge(dropped: Any, kept: Any, operation: nn.Module, norm: nn.Module) -> None:
+    """Add what readers do with one channel to what they do with another."""
+    for (dependency, own), (_, other) in zip(dropped, kept, strict=True):
+        module = dependency.target.module
+        if module is not operation and module is not norm and is_operation(module):
+            dim = 0 if "Transpose" in type(module).__name__ else 1
+            module.weight.index_add_(dim, torch.tensor(other), module.weight.index_select(dim, torch.tensor(own)))

@@ -1,0 +1,229 @@
+"""Faults that can be seen in a model as it stands, without data: parameters, buffers, settings and order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..nn._pop import PopLayer
+from ..surgery.freeze import is_frozen
+from ..surgery.layouts import keeps_statistics
+from ..surgery.pairs import Graph, is_operation
+from .finding import Finding, part, some
+from .known_invariances import expected_units
+from .observe import norms_of
+from .spheres import axes_of, channel_affine
+
+# Rows of fresh weights have a length near 1. At 100 the effective learning rate is 10,000 times smaller.
+HUGE, TINY = 100.0, 1e-3
+# Rows that point the same way but for rounding.
+_PARALLEL = 1e-6
+
+
+def standing_faults(model: nn.Module, graph: Graph) -> Iterator[Finding]:
+    """All of them, in the order of the model."""
+    modules = dict(model.named_modules())
+    yield from _bad_values(model)
+    for name, norm in norms_of(model).items():
+        yield from _settings(name, norm, model.training)
+    for name, near in graph.norms.items():
+        if near.behind is not None and is_operation(modules[near.behind]):
+            yield from _redundant_bias(near.behind, modules[near.behind], name, modules[name])
+            yield from _duplicates(near.behind, modules[near.behind], name)
+    yield from _sizes(model)
+
+
+def _bad_values(model: nn.Module) -> Iterator[Finding]:
+    for what, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        for name, tensor in tensors:
+            layer, _, own = name.rpartition(".")
+            bad = int((~tensor.isfinite()).sum()) if tensor.is_floating_point() else 0
+            if bad:
+                yield Finding(
+                    "error",
+                    f"{what} not finite",
+                    layer or "(model)",
+                    f"the {what} {own} has NaN or Inf, and so have the outputs"
+                    + (" in evaluation" if own.startswith("running") else ""),
+                    f"{bad} of {tensor.numel()} values",
+                    "load a checkpoint from before it happened; if a batch caused it, leave that batch out and "
+                    + ("geonorm.recalibrate(model, batches)" if what == "buffer" else "lower the learning rate"),
+                )
+            elif own == "running_var" and bool((tensor < 0).any()):
+                yield Finding(
+                    "error",
+                    "negative variance",
+                    layer or "(model)",
+                    "the running variance is negative: evaluation takes the root of it",
+                    f"lowest value {float(tensor.min()):.3g}",
+                    "geonorm.recalibrate(model, batches)",
+                )
+
+
+def _settings(name: str, norm: Any, training: bool) -> Iterator[Finding]:
+    name = name or "(model)"
+    kept = keeps_statistics(norm)
+    momentum = getattr(norm, "momentum", None)
+    if kept and momentum is not None and not 0 < momentum < 1:
+        said = {0: "never follow the data", 1: "are those of the last batch alone"}.get(momentum, "run away")
+        yield Finding(
+            "warning" if momentum in (0, 1) else "error",
+            "momentum",
+            name,
+            f"momentum is {momentum:g}: the running statistics {said}",
+            f"momentum={momentum:g}",
+            "use 0.1, or None for the average over all batches; in torch momentum is the weight of the new batch",
+        )
+    if kept and training and not norm.training:
+        on_purpose = is_frozen(norm)
+        yield Finding(
+            "note" if on_purpose else "warning",
+            "not training",
+            name,
+            "the model is in training mode and this norm is not: it uses its running statistics and does not follow",
+            "frozen by geonorm.freeze" if on_purpose else "norm.training is False, model.training is True",
+            "nothing if that is wanted"
+            if on_purpose
+            else "model.train(); if it is wanted, geonorm.freeze(model) says so",
+        )
+    if kept and not training and never_measured(norm):
+        yield Finding(
+            "warning",
+            "never measured",
+            name,
+            "the model is in evaluation and the running statistics were never measured",
+            "num_batches_tracked is 0, running_mean is 0 and running_var is 1",
+            "train first, load a state_dict with buffers, or geonorm.recalibrate(model, batches)",
+        )
+    eps = getattr(norm, "eps", None)
+    dtype = next((p.dtype for p in norm.parameters(recurse=False) if p.is_floating_point()), None)
+    if isinstance(eps, float) and dtype == torch.float16 and 0 < eps < 6e-8:
+        yield Finding(
+            "warning",
+            "eps lost",
+            name,
+            "eps is 0 in half precision: a constant input gives NaN",
+            f"eps={eps:g} is below the smallest half, 6e-8",
+            "eps=1e-5",
+        )
+    if axes_of(norm) == "layer" and torch.Size(norm.normalized_shape).numel() == 1:
+        yield single_value(name, "each sample has one value to normalize: the output is constant")
+    if axes_of(norm) == "batch" and (affine := channel_affine(norm)) is not None:
+        gamma = affine[0].abs()
+        if bool((gamma == 0).all()) and len(gamma) and getattr(norm, "weight", None) is not None:
+            yield Finding(
+                "note",
+                "gamma zero",
+                name,
+                "all γ are 0: what comes in here has no effect yet",
+                f"{len(gamma)} channels",
+                "nothing, if it is the start of a residual branch; otherwise set γ to 1",
+            )
+
+
+def never_measured(norm: Any) -> bool:
+    """Whether running statistics are where they start."""
+    counted = getattr(norm, "num_batches_tracked", None)
+    if counted is not None and int(counted):
+        return False
+    return bool((norm.running_mean == 0).all()) and bool((norm.running_var == 1).all())
+
+
+def single_value(name: str, what: str) -> Finding:
+    """The finding for a group of one value."""
+    return Finding(
+        "error",
+        "single value",
+        name,
+        what,
+        "1 value per group",
+        "normalize over more values (other groups, larger images or batches), or take the norm out here",
+    )
+
+
+def _redundant_bias(name: str, operation: Any, norm_name: str, norm: nn.Module) -> Iterator[Finding]:
+    if operation.bias is None or axes_of(norm) not in ("batch", "instance") or is_frozen(norm):
+        return
+    # A center removed in part, or put back by a shift, leaves a part of the bias.
+    learned = getattr(norm, "alpha", None) is not None
+    if isinstance(norm, PopLayer) or learned or getattr(norm, "alpha_start", 1.0) != 1:
+        return
+    yield Finding(
+        "note",
+        "redundant bias",
+        name,
+        f"its bias is removed by {norm_name}, which subtracts the center: it gets no gradient and costs memory",
+        f"{operation.bias.numel()} values, followed by {type(norm).__name__}",
+        "bias=False; the norm has its own",
+    )
+
+
+def _duplicates(name: str, operation: Any, norm_name: str) -> Iterator[Finding]:
+    if isinstance(operation, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
+        return
+    weight: Tensor = operation.weight.detach().flatten(1).double()
+    if weight.shape[1] < 4 or not bool(weight.isfinite().all()):  # a row of few weights may well be parallel to others
+        return
+    groups = getattr(operation, "groups", 1)
+    pairs: list[tuple[int, int]] = []
+    for group, rows in enumerate(weight.chunk(groups)):
+        size = rows.norm(dim=1, keepdim=True)
+        unit = rows / size.clamp_min(1e-300)
+        near = ((unit @ unit.T) > 1 - _PARALLEL).triu(1) & (size > 0)
+        first = group * len(rows)
+        pairs += [(first + i, first + j) for i, j in near.nonzero().tolist()]
+    if pairs:
+        second = sorted({j for _, j in pairs})
+        yield Finding(
+            "warning",
+            "duplicate channels",
+            name,
+            f"rows of its weight point the same way, and {norm_name} removes their size: these channels carry the "
+            "same thing",
+            f"{part(len(second), len(weight))} repeat another one, such as {pairs[0][1]} and {pairs[0][0]}",
+            "start them differently (a copied or constant start keeps them equal), or remove them",
+            second,
+        )
+
+
+def _sizes(model: nn.Module) -> Iterator[Finding]:
+    parameters = dict(model.named_parameters())
+    for name, unit in expected_units(model).items():
+        weight = parameters[name].detach()
+        if not bool(weight.isfinite().all()) or weight.dim() < 2:
+            continue
+        sizes = weight.flatten(1).double().norm(dim=1)
+        size = float(sizes.square().mean().sqrt())
+        layer = name.rsplit(".parametrizations", 1)[0].removesuffix(".weight")
+        if size > HUGE:
+            yield Finding(
+                "warning",
+                "huge weights",
+                layer,
+                "its weights are scale invariant and huge: the effective learning rate η/‖w‖² has all but vanished",
+                f"‖w‖ of a row is {size:.3g} (rms; fresh weights have about 1), invariant per {unit}",
+                "divide the weights by that size, which changes no output; then use weight decay or "
+                "geonorm.optim.SphereSGD",
+            )
+        elif size < TINY and bool((sizes > 0).any()):
+            yield Finding(
+                "warning",
+                "tiny weights",
+                layer,
+                "its weights are scale invariant and tiny: gradients grow as 1/‖w‖, and eps takes over",
+                f"‖w‖ of a row is {size:.3g} (rms; fresh weights have about 1), invariant per {unit}",
+                "multiply the weights up, which changes no output but for eps; lower the weight decay",
+            )
+        elif (small := (sizes < TINY * sizes.median()).nonzero().flatten().tolist()) and unit == "row":
+            yield Finding(
+                "warning",
+                "tiny weights",
+                layer,
+                "some rows of its weight are far smaller than the others; a norm hides it until eps takes over",
+                f"{part(len(small), len(sizes))}: {some(small)} below 1/1000 of the median row",
+                "start these rows anew, or remove the channels",
+                small,
+            )

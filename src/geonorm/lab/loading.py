@@ -1,0 +1,95 @@
+"""Models and batches named on the command line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pickle
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def named_object(spec: str, option: str) -> Any:
+    """What ``module:name`` or ``path/to/file.py:name`` stands for; modules of the current folder are found too."""
+    where, colon, name = spec.rpartition(":")
+    if not colon or not where or not name:
+        raise ValueError(f"expected {option} as module:function or file.py:function (got {spec!r})")
+    if where.endswith(".py"):
+        path = Path(where)
+        if not path.is_file():
+            raise ValueError(f"expected a file for {option} (got {where!r}, which is not there)")
+        located = importlib.util.spec_from_file_location(path.stem, path)
+        assert located is not None
+        assert located.loader is not None
+        module = importlib.util.module_from_spec(located)
+        sys.modules.setdefault(path.stem, module)
+        located.loader.exec_module(module)
+    else:
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        module = importlib.import_module(where)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"expected {part!r} in {where} for {option} (got no such name)")
+        found = getattr(found, part)
+    return found
+
+
+def load_model(spec: str, state: Path | None = None) -> nn.Module:
+    """The model that a function gives, with the tensors of a state_dict file; nothing in that file is run."""
+    found = named_object(spec, "--model")
+    model = found if isinstance(found, nn.Module) else found()
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"expected --model {spec} to give a torch.nn.Module (got {type(model).__name__})")
+    if state is not None:
+        try:
+            model.load_state_dict(_state_dict(state))
+        except RuntimeError as error:
+            raise ValueError(f"{state} does not fit the model: {error}") from error
+    return model
+
+
+def _state_dict(path: Path) -> dict[str, Any]:
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"expected {path} to hold tensors only (got something that would run code); save model.state_dict()"
+        ) from error
+    for wrapper in ("state_dict", "model"):
+        if isinstance(found, dict) and isinstance(found.get(wrapper), dict):
+            found = found[wrapper]
+    if not isinstance(found, dict):
+        raise ValueError(f"expected a state_dict in {path} (got {type(found).__name__})")
+    return found
+
+
+def load_batches(spec: str) -> Iterable[Any]:
+    """The batches that a function gives, or a list or DataLoader of that name."""
+    found = named_object(spec, "--data")
+    batches = found() if callable(found) else found
+    if not isinstance(batches, Iterable):
+        raise ValueError(f"expected --data {spec} to give an iterable of batches (got {type(batches).__name__})")
+    return batches
+
+
+def random_batches(model: nn.Module, shape: str, batch_size: int, number: int = 2) -> list[Tensor]:
+    """Batches of normal numbers, for a look at a model without its data."""
+    try:
+        sizes = [int(part) for part in shape.replace("x", ",").split(",")]
+    except ValueError:
+        sizes = []
+    if not sizes or min(sizes) < 1 or batch_size < 1:
+        raise ValueError(
+            f"expected --input-shape as the size of one sample, such as 3,32,32, and a positive --batch-size "
+            f"(got {shape!r} and {batch_size})"
+        )
+    home = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(batch_size, *sizes, generator=generator).to(home) for _ in range(number)]

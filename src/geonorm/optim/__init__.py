@@ -1,0 +1,6 @@
+"""Optimization on the sphere for weights whose size does not matter."""
+
+from .sphere_sgd import SphereSGD
+from .spheres import SphereGroups, project_scale_invariant
+
+__all__ = ["SphereGroups", "SphereSGD", "project_scale_invariant"]

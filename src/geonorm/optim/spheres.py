@@ -1,0 +1,147 @@
+"""``project_scale_invariant``: the parameters of a model, sorted by the spheres they live on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..analysis.invariance import Unit, invariance
+from ..analysis.parts import Parts, dots, parts_by_table, parts_of, per_value
+from ..surgery.report import table
+from ..surgery.select import check_model
+
+
+class SphereGroups(list[dict[str, Any]]):
+    """Parameter groups for ``SphereSGD`` or any other optimizer. Print as a table.
+
+    Attributes:
+        parts: the weights on spheres, and how they fall into parts.
+    """
+
+    def __init__(self, model: nn.Module, parts: list[Parts], radius: float | None) -> None:
+        self.parts = [part for part in parts if all(p.requires_grad for p, _ in part.members(model))]
+        groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self._spheres = []
+        for part in self.parts:
+            members = part.members(model)
+            joint = part.bias is not None
+            number = part.number if part.kind == "group" else None
+            # A weight with its bias is one system of spheres for both, so a group of its own.
+            key = (part.kind, number, part.dim, part.parameter if joint else None)
+            group = groups.setdefault(
+                key, {"params": [], "unit": part.kind, "parts": number, "dim": part.dim, "joint": joint}
+            )
+            group["params"] += [p for p, _ in members]
+            self._spheres.append(Sphere([p for p, _ in members], [dim for _, dim in members], part.number))
+        taken = {id(p) for group in groups.values() for p in group["params"]}
+        rest = [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
+        super().__init__([*groups.values(), *([{"params": rest, **NO_SPHERE}] if rest else [])])
+        if radius is not None:
+            for sphere in self._spheres:
+                sphere.radius.fill_(radius)
+            self.project()
+
+    def project(self) -> None:
+        """Put all weights back onto their spheres; for other optimizers than ``SphereSGD``, after each step."""
+        for sphere in self._spheres:
+            sphere.project()
+
+    def __str__(self) -> str:
+        rows = [
+            (part.parameter, part.bias or "", part.kind, str(part.number), _span(sphere.radius))
+            for part, sphere in zip(self.parts, self._spheres, strict=True)
+        ]
+        free = next((group for group in self if group["unit"] is None), None)
+        last = f"\n{0 if free is None else len(free['params'])} other parameters, as they are"
+        return "\n".join(table(("weight", "with", "sphere per", "spheres", "radius"), rows)) + last
+
+
+NO_SPHERE: dict[str, Any] = {"unit": None, "parts": None, "dim": 0, "joint": False}
+
+
+class Sphere:
+    """Tensors whose parts each keep their length: the rows of a weight, say."""
+
+    def __init__(self, tensors: list[Tensor], dims: list[int], number: int, radius: Tensor | None = None) -> None:
+        self.tensors, self.dims, self.number = tensors, dims, number
+        self.radius = self.lengths() if radius is None else radius
+
+    @torch.no_grad()
+    def lengths(self) -> Tensor:
+        """‖w‖ of each part."""
+        return self.dots(self.tensors, self.tensors).sqrt()
+
+    def dots(self, a: list[Tensor], b: list[Tensor]) -> Tensor:
+        """⟨a, b⟩ of each part, at least in float32."""
+        return dots([_wide(x) for x in a], [_wide(x) for x in b], self.dims, self.number)
+
+    @torch.no_grad()
+    def tangent(self, vectors: list[Tensor]) -> list[Tensor]:
+        """Vectors without their part along w: (I − ŵŵᵗ)v. Parts of length 0 have no direction and keep theirs."""
+        squares = self.dots(self.tensors, self.tensors)
+        along = torch.where(squares == 0, 0.0, self.dots(self.tensors, vectors) / squares)
+        return [
+            (v - per_value(along, v, dim) * w).to(v.dtype)
+            for v, w, dim in zip(vectors, self.tensors, self.dims, strict=True)
+        ]
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Back to the radius. A part that had length 0 keeps whatever length it has got by now."""
+        lengths = self.lengths()
+        self.radius = torch.where(self.radius > 0, self.radius, lengths)
+        factors = torch.where(lengths == 0, 1.0, self.radius / lengths)
+        for tensor, dim in zip(self.tensors, self.dims, strict=True):
+            tensor.mul_(per_value(factors, tensor, dim))
+
+
+def project_scale_invariant(
+    model: nn.Module,
+    batches: Any = None,
+    *,
+    units: Iterable[Unit] | None = None,
+    radius: float | None = None,
+) -> SphereGroups:
+    """Parameter groups of a model by the sphere they live on: per row, per group of rows, per matrix, or none.
+
+    The loss does not depend on the length of a scale-invariant weight, only its learning does: a weight that grows
+    learns ever more slowly. On a sphere the effective learning rate stays what it is, lr / radius².
+
+    Args:
+        model: any model. Frozen parameters are left out.
+        batches: a batch or several, for ``geonorm.analysis.invariance`` to find the invariant weights by trying.
+            Without them the known table is asked, which sees norms right behind operations and normalized weights.
+        units: what ``invariance`` found before, in the place of both.
+        radius: put all parts onto spheres of this radius now. That changes no output in training; running statistics
+            must be measured anew (``geonorm.recalibrate``). By default each part keeps the length it has.
+
+    Examples:
+        >>> import torch
+        >>> from geonorm.optim import SphereSGD, project_scale_invariant
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3))
+        >>> groups = project_scale_invariant(model, torch.randn(16, 4), radius=1.0)
+        >>> print(groups)
+        weight    sphere per  spheres  radius
+        --------  ----------  -------  ------
+        0.weight  row         6        1
+        5 other parameters, as they are
+        >>> optimizer = SphereSGD(groups, lr=0.1, momentum=0.9)
+    """
+    check_model(model, "project")
+    if radius is not None and not radius > 0:
+        raise ValueError(f"expected radius > 0 (got {radius})")
+    if units is None and batches is not None:
+        units = invariance(model, batches).units
+    return SphereGroups(model, parts_by_table(model) if units is None else parts_of(units), radius)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _span(radius: Tensor) -> str:
+    low, high = f"{float(radius.min()):.4g}", f"{float(radius.max()):.4g}"
+    return low if low == high else f"{low} to {high}"

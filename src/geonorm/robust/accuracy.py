@@ -1,0 +1,82 @@
+"""Accuracy with an interval that is honest at 0 and 1."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Accuracy(NamedTuple):
+    """How many of how many, with Wilson's interval.
+
+    Attributes:
+        correct: samples classified rightly.
+        total: samples.
+        share: correct / total.
+        low, high: ends of the interval.
+    """
+
+    correct: int
+    total: int
+    share: float
+    low: float
+    high: float
+
+
+def wilson(correct: int, total: int, confidence: float = 0.95) -> Accuracy:
+    """Wilson's interval for a share: all p that a test of p̂ = correct/total at this level does not reject.
+
+        |p̂ − p| ≤ z √(p(1 − p)/n)   ⇔   p ∈ (p̂ + z²/2n ± z √(p̂(1 − p̂)/n + z²/4n²)) / (1 + z²/n)
+
+    Args:
+        correct: successes, from 0 to ``total``.
+        total: trials, at least 1.
+        confidence: of the interval, between 0 and 1.
+
+    Examples:
+        >>> from geonorm.robust import wilson
+        >>> found = wilson(8, 10)
+        >>> print(f"{found.share} from {found.low:.4f} to {found.high:.4f}")
+        0.8 from 0.4902 to 0.9433
+    """
+    if not 0 <= correct <= total or total < 1:
+        raise ValueError(f"expected 0 <= correct <= total and total >= 1 (got correct={correct}, total={total})")
+    if not 0 < confidence < 1:
+        raise ValueError(f"expected confidence between 0 and 1 (got {confidence})")
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share, squeezed = correct / total, z * z / total
+    middle = share + squeezed / 2
+    half = (squeezed * (share * (1 - share) + squeezed / 4)) ** 0.5
+    # Exact where rounding is not: nothing right gives 0, nothing wrong gives 1.
+    low = 0.0 if correct == 0 else (middle - half) / (1 + squeezed)
+    high = 1.0 if correct == total else (middle + half) / (1 + squeezed)
+    return Accuracy(correct, total, share, low, high)
+
+
+def accuracy(scores: Tensor, labels: Tensor) -> Accuracy:
+    """How often the largest score is the label's; scores that are not finite are wrong, whatever the label.
+
+    Args:
+        scores: ``(N, classes)``.
+        labels: ``(N,)``.
+
+    Examples:
+        >>> import torch
+        >>> from geonorm.robust import accuracy
+        >>> accuracy(torch.eye(4), torch.tensor([0, 1, 2, 0])).correct
+        3
+    """
+    return wilson(count_correct(scores, labels), len(labels))
+
+
+def count_correct(scores: Tensor, labels: Tensor) -> int:
+    """Samples whose largest score is the label's. argmax calls NaN the largest, which must not count."""
+    if scores.dim() != 2 or labels.shape != scores.shape[:1]:
+        raise ValueError(
+            f"expected scores of shape (N, classes) and labels of shape (N,) "
+            f"(got {tuple(scores.shape)} and {tuple(labels.shape)})"
+        )
+    right = (scores.argmax(1) == labels.to(scores.device)) & scores.isfinite().all(1)
+    return int(right.sum())

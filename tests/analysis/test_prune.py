@@ -1,0 +1,264 @@
+"""Pruning: planted duplicates and dead channels, T15's controls, and removal by torch-pruning."""
+
+from __future__ import annotations
+
+import builtins
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import geonorm
+from geonorm.analysis import Drop, prune, remove_channels
+from geonorm.analysis.channels import masked
+from left_alone import left_alone
+
+
+def randn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def net(width: int = 8, norm: str = "bn") -> nn.Sequential:
+    """Two hidden layers with statistics and affine parameters away from their start."""
+    torch.manual_seed(0)
+    make = geonorm.create_norm(norm, dim=1)
+    model = nn.Sequential(
+        nn.Linear(6, width), make(width), nn.ReLU(), nn.Linear(width, width), make(width), nn.ReLU(),
+        nn.Linear(width, 3),
+    ).double()  # fmt: skip
+    for norm_layer in (model[1], model[4]):
+        norm_layer.weight.data = 0.5 + torch.rand(width).double()
+        norm_layer.bias.data = 0.5 * torch.randn(width).double()
+    for _ in range(30):
+        model(randn(64, 6, seed=7))
+    with torch.no_grad():  # classes in balance and borders among the data: what is left out shows
+        scores = model.eval()(randn(64, 6, seed=7))
+        model[6].bias -= scores.mean(0)
+    return model.train()
+
+
+def data(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Labels are what the model says, so that every change of its mind counts."""
+    x = randn(200, 6, seed=1)
+    with torch.no_grad():
+        return x, model.eval()(x).argmax(1)
+
+
+def duplicate(model: nn.Sequential, first: int, second: int) -> None:
+    """Make one channel of the first hidden layer a copy of another."""
+    with torch.no_grad():
+        for tensor in (model[0].weight, model[0].bias, model[1].weight, model[1].bias, *model[1].buffers()):
+            if tensor.dim():
+                tensor[second] = tensor[first]
+
+
+def accuracies(found, rule: str) -> list[float]:
+    return [trial.accuracy.share for trial in found.trials if trial.rule == rule]
+
+
+def test_a_planted_duplicate_goes_first_and_takes_nothing_along() -> None:
+    model = net()
+    duplicate(model, 2, 5)
+    found = prune(model, data(model), (0.0, 1 / 16), ("pairs", "outputs", "random_pairs"))
+    for rule in ("pairs", "outputs"):
+        assert found.orders[rule] == [Drop("1", 5, 2)]
+        assert accuracies(found, rule) == [1.0, 1.0]
+    assert found.pairs[0] == ("1", 2, 5, 0.0, pytest.approx(1.0))
+
+
+def test_planted_dead_channels_go_first_by_gamma() -> None:
+    model = net()
+    with torch.no_grad():
+        for norm, channels in ((model[1], [1, 6]), (model[4], [3])):
+            norm.weight[channels], norm.bias[channels] = 0.0, 0.0
+    found = prune(model, data(model), (0.0, 3 / 16, 0.5), ("gamma", "random"))
+    assert {drop[:2] for drop in found.orders["gamma"][:3]} == {("1", 1), ("1", 6), ("4", 3)}
+    assert accuracies(found, "gamma")[:2] == [1.0, 1.0]
+    assert accuracies(found, "random")[1] < 1.0
+    sizes = [
+        float((model[1] if layer == "1" else model[4]).weight[i].detach().abs())
+        for layer, i, _ in found.orders["gamma"]
+    ]
+    assert sizes == sorted(sizes)
+
+
+def test_T15_equal_gamma_and_beta_are_not_equal_functions() -> None:
+    """All channels on the same sphere: neighbours in (γ, β) are no more alike than any pair, and merging them hurts."""
+    model = net(16)
+    for norm in (model[1], model[4]):
+        norm.weight.data = 1 + 1e-6 * torch.rand(16).double()
+        norm.bias.data = 1e-6 * torch.rand(16).double()
+    found = prune(model, data(model), (0.0, 0.25))
+    assert found.pairs[0].distance < 1e-5
+    assert abs(found.similarity["nearest"] - found.similarity["random"]) < 0.1
+    assert found.similarity["nearest"] < 0.6
+    assert accuracies(found, "pairs")[1] < 0.95
+    assert abs(accuracies(found, "pairs")[1] - accuracies(found, "random_pairs")[1]) < 0.2
+
+
+def test_T15_the_control_finds_what_the_proposal_misses() -> None:
+    """Two copies, one with γ and β that differ a little: farther apart in (γ, β) than strangers, but alike."""
+    model = net(16)
+    for norm in (model[1], model[4]):
+        norm.weight.data.fill_(1.0)
+        norm.bias.data.fill_(0.0)
+    duplicate(model, 2, 5)
+    model[1].weight.data[5] += 0.01
+    found = prune(model, data(model), (0.0, 1 / 32), ("pairs", "outputs"))
+    assert found.orders["outputs"] == [Drop("1", 5, 2)]
+    assert found.orders["pairs"] != [Drop("1", 5, 2)]
+    assert accuracies(found, "outputs")[1] > accuracies(found, "pairs")[1]
+
+
+@pytest.mark.parametrize("rule", ["gamma", "pairs", "outputs", "random", "random_pairs"])
+def test_every_rule_leaves_a_channel_and_nobody_out_who_is_needed(rule: str) -> None:
+    model = net(4)
+    found = prune(model, data(model), (1.0,), (rule,))
+    drops = found.orders[rule]
+    gone = [(drop.layer, drop.channel) for drop in drops]
+    assert len(set(gone)) == len(gone) == found.trials[0].channels
+    for layer in ("1", "4"):
+        assert 1 <= 4 - sum(1 for name, _ in gone if name == layer) < 4
+    assert not {(drop.layer, drop.into) for drop in drops} & set(gone)
+    again = prune(model, data(model), (1.0,), (rule,))
+    assert again.orders == found.orders
+
+
+def test_a_mask_is_what_it_says() -> None:
+    model = net().eval()
+    x = randn(5, 6)
+    plain = model[1](model[0](x))
+    with masked(model, [Drop("1", 3), Drop("1", 0, 7)]):
+        seen = model[1](model[0](x))
+    expected = plain.clone()
+    expected[:, 3], expected[:, 0] = 0, plain[:, 7]
+    assert torch.equal(seen, expected)
+    assert torch.equal(model[1](model[0](x)), plain)
+
+
+@pytest.mark.parametrize("norm", ["bn", "augbn(phi=1.5)"])
+def test_the_model_is_left_as_it_was(norm: str) -> None:
+    model = net(norm=norm)
+    batch = data(model)
+    model.train()
+    model[1].eval()
+    with left_alone(model):
+        prune(model, batch, (0.0, 0.2))
+
+
+class TestEnemies:
+    def test_shared_norms_half_precision_one_channel_and_one_sample(self) -> None:
+        norm = nn.BatchNorm1d(6)
+        model = nn.Sequential(nn.Linear(6, 6), norm, nn.Linear(6, 6), norm, nn.Linear(6, 1), nn.BatchNorm1d(1))
+        model = model.to(torch.bfloat16)
+        x = randn(1, 6).to(torch.bfloat16)
+        found = prune(model, (x, torch.zeros(1, dtype=torch.long)), (0.0, 1.0))
+        assert found.channels == 7
+        assert max(trial.channels for trial in found.trials) == 5
+
+    def test_nan_counts_as_wrong(self) -> None:
+        model = net()
+        batch = data(model)
+        model[6].bias.data.fill_(math.nan)
+        assert accuracies(prune(model, batch, (0.0,), ("gamma",)), "gamma") == [0.0]
+
+    def test_frozen_parameters_do_not_matter(self) -> None:
+        model = net().requires_grad_(False)
+        assert prune(model, data(model), (0.0, 0.1), ("gamma",)).trials[0].accuracy.share == 1.0
+
+    @pytest.mark.parametrize(
+        ("make", "options", "words"),
+        [
+            (lambda: nn.Sequential(nn.Linear(6, 3)).double(), {}, "batch norms with γ and β"),
+            (net, {"fractions": (1.5,)}, "from 0 to 1"),
+            (net, {"fractions": ()}, "from 0 to 1"),
+            (net, {"rules": ("l1",)}, "expected rules out of"),
+        ],
+    )
+    def test_errors_say_what_to_do(self, make, options, words: str) -> None:
+        model = make()
+        with left_alone(model), pytest.raises(ValueError, match=words):
+            prune(model, (randn(8, 6), torch.zeros(8, dtype=torch.long)), **options)
+        with pytest.raises(ValueError, match="at least one batch"):
+            prune(net(), [])
+
+
+def test_a_result_is_a_table_a_dict_and_a_picture() -> None:
+    model = net()
+    found = prune(model, data(model), (0.0, 0.2))
+    assert "neighbours in (γ, β)" in found.table()
+    assert found.to_dict()["orders"]["gamma"][0].keys() == {"layer", "channel", "into"}
+    assert found.plot().axes
+
+
+class TestRemoval:
+    @pytest.fixture(autouse=True)
+    def _torch_pruning(self) -> None:
+        pytest.importorskip("torch_pruning", reason="pip install geonorm[prune]")
+
+    def conv_net(self) -> nn.Sequential:
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 6, 3, bias=False), nn.BatchNorm2d(6),
+            nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 3),
+        ).double()  # fmt: skip
+        for norm in (model[1], model[4]):
+            norm.bias.data = torch.randn(norm.num_features).double()
+        model(randn(16, 2, 8, 8))
+        return model.eval()
+
+    def test_the_smaller_model_gives_what_the_masked_one_gave(self) -> None:
+        """Channels that become 0, and ones that go into others; the second norm is read through a Flatten."""
+        model, x = self.conv_net(), randn(4, 2, 8, 8, seed=3)
+        drops = [Drop("1", 2), Drop("1", 7), Drop("1", 0, 4), Drop("4", 1, 3), Drop("4", 5)]
+        with masked(model, drops), torch.no_grad():
+            expected = model(x)
+        model.train()
+        model[1].eval()
+        report = remove_channels(model, drops, x[:1])
+        assert not report.left, report
+        assert [module.training for module in model] == [True, False, True, True, True, True, True, True]
+        assert (model[0].out_channels, model[3].out_channels, model[7].in_features) == (5, 4, 64)
+        with torch.no_grad():
+            torch.testing.assert_close(model.eval()(x), expected)
+        assert "5 channels" in str(report)
+
+    def test_dense_layers(self) -> None:
+        model, x = net().eval(), randn(4, 6)
+        drops = [Drop("1", 2), Drop("4", 0, 4)]
+        with masked(model, drops), torch.no_grad():
+            expected = model(x)
+        assert not remove_channels(model, drops, x[:2]).left
+        with torch.no_grad():
+            torch.testing.assert_close(model(x), expected)
+
+    def test_residual_channels_and_our_norms_are_left_with_the_reason(self) -> None:
+        from geonorm.lab.models import CifarResNet
+
+        model, x = CifarResNet(1, width=4).eval(), torch.randn(2, 3, 16, 16)
+        drops = [Drop("blocks.0.norm1", 1), Drop("blocks.0.norm2", 2)]
+        with masked(model, drops[:1]), torch.no_grad():
+            expected = model(x)
+        report = remove_channels(model, drops, x)
+        assert [change.name for change in report.changed] == ["blocks.0.norm1"]
+        assert [left.name for left in report.left] == ["blocks.0.norm2"]
+        with torch.no_grad():
+            torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+        ours = net(norm="augbn(phi=1.5)")
+        assert remove_channels(ours, [Drop("1", 0)], randn(2, 6)).left
+        with pytest.raises(ValueError, match="name of a batch norm"):
+            remove_channels(net(), [Drop("0", 0)], randn(2, 6))
+
+
+def test_without_torch_pruning_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest):
+        if name == "torch_pruning":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"geonorm\[prune\]"):
+        remove_channels(net(), [Drop("1", 0)], randn(2, 6))

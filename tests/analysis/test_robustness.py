@@ -1,0 +1,166 @@
+"""Robustness: known answers on a linear model, and T19: the size of scale-invariant weights does not matter."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+import geonorm
+from geonorm.analysis import rescaling, robustness
+from geonorm.robust import wilson
+from left_alone import left_alone
+
+
+def margins() -> tuple[nn.Module, Tensor, Tensor]:
+    """Scores (t, −t) with t = x₁ − x₂: sample i has margin t = i/100 for label 0, and an attack of size e takes 2e."""
+    model = nn.Linear(2, 2, bias=False)
+    model.weight.data = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+    t = torch.arange(1, 41) / 100 - 0.005
+    return model, torch.stack([0.5 + t / 2, 0.5 - t / 2], 1), torch.zeros(40, dtype=torch.long)
+
+
+def test_attacks_on_a_linear_model_take_exactly_their_share() -> None:
+    model, x, labels = margins()
+    found = robustness(model, (x, labels), ("clean", "fgsm", "bim", "pgd"), eps=0.05, step=0.02)
+    assert found["clean"] == wilson(40, 40)
+    for test in ("fgsm", "bim", "pgd"):
+        assert found[test] == wilson(30, 40), test  # margins up to 0.1 are lost
+    short = robustness(model, (x, labels), ("bim",), eps=0.05, step=0.01, steps=2)
+    assert short["bim"] == wilson(36, 40)
+
+
+def test_noise_on_a_linear_model_takes_its_share() -> None:
+    """t/(std·√2) deviations away from the border, sample by sample."""
+    model, x, labels = margins()
+    x, labels = x.repeat(200, 1), labels.repeat(200)
+    found = robustness(model, (x, labels), ("noise",), noise=0.2, confidence=0.999)
+    expected = sum(NormalDist().cdf(float(t) / (0.2 * 2**0.5)) for t in x[:40, 0] - x[:40, 1]) / 40
+    assert found["noise"].low < expected < found["noise"].high
+    again = robustness(model, (x, labels), ("noise",), noise=0.2, confidence=0.999)
+    assert again == found
+    assert robustness(model, (x, labels), ("noise",), noise=0.2, seed=1, confidence=0.999) != found
+
+
+def net(eps: float = 1e-5, norm: str = "batch") -> nn.Sequential:
+    torch.manual_seed(0)
+    norms = {
+        "batch": lambda: nn.BatchNorm2d(6, eps=eps),
+        "aug": lambda: geonorm.AugBatchNorm2d(6, eps=eps),
+        "group": lambda: nn.GroupNorm(2, 6, eps=eps),
+    }
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3), norms[norm](), nn.ReLU(), nn.Conv2d(6, 6, 3), norms[norm](), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3),
+    )  # fmt: skip
+
+
+def data(samples: int = 24, seed: int = 1) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(samples, 2, 8, 8, generator=generator), torch.arange(samples) % 3
+
+
+@pytest.mark.parametrize("norm", ["batch", "aug", "group"])
+def test_T19_the_size_of_invariant_weights_changes_nothing_without_eps(norm: str) -> None:
+    model = net(norm=norm)
+    with left_alone(model):
+        found = rescaling(model, [data(), data(8, 2)], eps=0.3, step=0.1)
+    assert found.weights == ["0.weight", "3.weight"]
+    plain, *others = [case for case in found.cases if not case.has_eps]
+    assert plain.factor == 1.0
+    for case in others:
+        assert case.scores < 1e-9
+        assert case.gradient < 1e-9
+        assert case.attacked == plain.attacked
+        assert case.clean == plain.clean
+    assert plain.attacked.correct < plain.clean.correct  # the attack does something
+
+
+def test_T19_with_eps_small_weights_feel_it_and_large_ones_do_not() -> None:
+    """What remains is eps against the variance: changed by eps(1/f² − 1), so 100 times as much for 0.1 as for 10."""
+    found = {case.factor: case for case in rescaling(net(), data()).cases if case.has_eps}
+    assert found[1.0].gradient == 0.0
+    assert 1e-6 < found[10.0].scores < 1e-3
+    assert found[0.1].scores / found[10.0].scores == pytest.approx(100, rel=0.1)
+
+
+def test_T19_the_head_is_not_invariant() -> None:
+    """A control: scaling the head, which no norm follows, does change scores and gradients."""
+    model = net()
+    unit = geonorm.analysis.invariance(model, data()).units[0]._replace(parameter="8.weight", bias=None)
+    found = rescaling(model, data(), (10.0,), units=[unit])
+    assert all(case.gradient > 0.5 for case in found.cases if case.factor != 1)
+
+
+@pytest.mark.parametrize("tests", [("clean", "noise", "fgsm", "bim"), ("pgd",)])
+def test_the_model_is_left_as_it_was(tests) -> None:
+    model = net().train()
+    model[1].eval()
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    with left_alone(model):
+        robustness(model, data(), tests, steps=2)
+
+
+class TestEnemies:
+    def test_running_statistics_are_used_whatever_the_mode(self) -> None:
+        model = net().train()
+        model(data()[0])
+        model[1].running_mean.add_(1)
+        assert robustness(model, data()) == robustness(model.eval(), data())
+
+    def test_one_sample_and_empty_batches_between(self) -> None:
+        x, y = data()
+        found = robustness(net(), [(x[:1], y[:1]), (x[:0], y[:0]), (x[1:4], y[1:4])], ("clean",))
+        assert found["clean"].total == 4
+
+    def test_nan_scores_are_wrong(self) -> None:
+        model = net()
+        model[8].bias.data[0] = math.nan
+        found = robustness(model, data(), ("clean", "bim"), steps=1)
+        assert found["clean"].correct == found["bim"].correct == 0
+
+    def test_half_precision_frozen_parametrized_and_no_norms(self) -> None:
+        model = nn.Sequential(nn.Flatten(), parametrizations.weight_norm(nn.Linear(128, 3))).requires_grad_(False)
+        x, y = data()
+        found = robustness(model.to(torch.bfloat16), (x.to(torch.bfloat16), y), steps=2)
+        assert len(found.trials) == 4
+        model = model.float()
+        with left_alone(model):
+            weights = rescaling(model, (x, y)).weights
+        assert weights == ["1.parametrizations.weight.original1"]
+        with pytest.raises(ValueError, match="scale-invariant weights to rescale"):
+            rescaling(nn.Sequential(nn.Flatten(), nn.Linear(128, 3)), (x, y))
+
+    @pytest.mark.parametrize(
+        ("batches", "options", "error", "words"),
+        [
+            ([], {}, ValueError, "at least one batch"),
+            (data()[0], {}, TypeError, r"\(input, labels\)"),
+            (data(), {"tests": ("cw",)}, ValueError, "expected tests out of"),
+            (data(), {"tests": ()}, ValueError, "expected tests out of"),
+            ((data()[0] * 2, data()[1]), {}, ValueError, "Standardize"),
+        ],
+    )
+    def test_errors_say_what_to_do(self, batches, options, error, words: str) -> None:
+        model = net()
+        with left_alone(model), pytest.raises(error, match=words):
+            robustness(model, batches, **options)
+
+    def test_factors(self) -> None:
+        with pytest.raises(ValueError, match="factors above 0"):
+            rescaling(net(), data(), (0.0,))
+
+
+def test_results_are_tables_dicts_and_pictures() -> None:
+    found = robustness(net(), data(), steps=2)
+    assert "bim" in found.table()
+    assert found.to_dict()["trials"][0]["accuracy"]["total"] == 24
+    assert found.plot().axes
+    scaled = rescaling(net(), data(), (10.0,), steps=2)
+    assert "under BIM" in scaled.table()
+    assert scaled.to_dict()["cases"][0]["factor"] == 1.0
+    assert len(scaled.plot().axes) == 2

@@ -1,0 +1,83 @@
+"""``geonorm diagnose``: a model from a module or a file, with a state_dict, on data or on random numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from geonorm.cli import main
+
+MODEL = """
+import torch
+from torch import nn
+
+
+def make():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+
+
+def batches():
+    return [(torch.randn(32, 4), torch.zeros(32))]
+
+
+number = 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some_model.py").write_text(MODEL)
+    return tmp_path
+
+
+def test_findings_are_printed_and_the_page_is_written(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--model", "some_model.py:make", "--data", "some_model.py:batches"]) == 0
+    out = capsys.readouterr().out
+    assert "NOTE  0: redundant bias" in out
+    assert "What to do: bias=False" in out
+    assert (here / "out" / "diagnose.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_random_inputs_json_and_a_state_dict(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+    with torch.no_grad():
+        model[1].running_var[0] = -1
+    torch.save({"state_dict": model.state_dict()}, here / "state.pt")
+    arguments = ["--model", "some_model:make", "--input-shape", "4", "--batch-size", "32", "--state", "state.pt"]
+    assert main(["diagnose", *arguments, "--out", "page.html", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["synthetic"], found["samples"]) == (True, 64)
+    assert [finding["kind"] for finding in found["findings"]] == ["negative variance", "redundant bias"]
+    assert (here / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "make", "--input-shape", "4"], "module:function"),
+        (["--model", "nowhere.py:make", "--input-shape", "4"], "not there"),
+        (["--model", "some_model.py:nothing", "--input-shape", "4"], "no such name"),
+        (["--model", "no_such_module:make", "--input-shape", "4"], "no_such_module"),
+        (["--model", "some_model.py:batches", "--input-shape", "4"], "torch.nn.Module"),
+        (["--model", "some_model.py:make", "--input-shape", "four"], "such as 3,32,32"),
+        (["--model", "some_model.py:make", "--data", "some_model.py:number"], "iterable of batches"),
+        (["--model", "some_model.py:make", "--input-shape", "4", "--state", "nothing.pt"], "nothing.pt"),
+        (["--model", "some_model.py:make", "--input-shape", "4", "--state", "other.pt"], "does not fit"),
+        (["--model", "some_model.py:make", "--input-shape", "4", "--state", "code.pt"], "tensors only"),
+    ],
+)
+def test_errors_are_one_line_that_helps(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    torch.save(nn.Linear(3, 2).state_dict(), here / "other.pt")
+    torch.save(nn.Linear(3, 2), here / "code.pt")
+    assert main(["diagnose", *arguments]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("geonorm: ")
+    assert words in told
