@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "pages.h"
 #include "pool.h"
 
 #define GN_EXPORT extern "C" __attribute__((visibility("default")))
@@ -126,8 +127,15 @@ static void report(const Job& job) {
     }
 }
 
+static int64_t tensor_bytes(const Job& job) {
+    const int64_t rows = job.offsets ? job.offsets[job.segments] : job.segments * job.rows;
+    const int64_t elements = job.layout == ROWS ? job.groups * job.runs * job.length : rows * job.features;
+    return elements * element_size(job);
+}
+
 static Status forward(const Job& job) {
     const int64_t units = unit_count(job);
+    ask_for_large_pages(job.y, tensor_bytes(job));
     std::atomic<int64_t> worst{DONE};
     in_chunks(units, chunk_size(job, units), threads_for(job), [&](int64_t, int64_t first, int64_t last) {
         if (worst.load(std::memory_order_relaxed) != DONE) return;
@@ -151,6 +159,7 @@ static void reduce(void* out, const double* sums, int64_t groups, int64_t period
 
 template <class T>
 static Status backward(const Job& job) {
+    ask_for_large_pages(job.dx, tensor_bytes(job));
     const int64_t groups = group_count(job), units = unit_count(job);
     const bool per_value = job.parameters == PER_VALUE;
     const int64_t runs = job.parameters == PER_RUN ? job.runs : 1, members = per_value ? group_size(job) : 0;
