@@ -110,7 +110,7 @@ static void backward_lane_block(const Job& job, int64_t unit, double* sums, doub
             power = one == EDGES || power == EDGES ? EDGES : GENERAL;  // equal values beside others
     }
     const bool plain = job.spread <= RMS;
-    const bool need_phi = (job.needs & NEED_PHI) && job.centered && power != EDGES;
+    const bool need_phi = job.d_phi && job.centered && power != EDGES;
     if (plain) {
         if (need_phi) return backward_lanes_as<E, GENERAL, true, true>(job, block, sums, d_phi);
         switch (power) {

@@ -145,7 +145,7 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
     const bool plain = job.spread <= RMS && job.parameters != PER_VALUE;
     const Power power = power_of(job, state, phi);
     const bool has_phi = power == ROOT || power == ANY || power == GENERAL || phi == 2;
-    const bool need_phi = (job.needs & NEED_PHI) && has_phi && state[UNIT] > 0;
+    const bool need_phi = job.d_phi && has_phi && state[UNIT] > 0;
     if (plain) {
         if (need_phi) return backward_row_as<E, GENERAL, true, true>(job, group, run_sums, d_phi, values);
         switch (power) {

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..ops import Axes, Running, Segments, check_values
 from ._arguments import broadcastable, check_floating, exponent, floating, per_group, reduced_dims, segments, weights
 from ._center import check_sweeps
-from ._norm import Inputs, NormStatistics, make_rule
+from ._norm import Inputs, LearnedPhi, NormStatistics, make_rule
 from ._normalize import normalize
 from ._segments import by_row, of_segment
 
@@ -109,7 +109,7 @@ def aug_norm(
 def aug_parts(
     x: Tensor,
     dim: int | Sequence[int] | None,
-    phi: float | Tensor,
+    phi: float | Tensor | LearnedPhi,
     *,
     alpha: float | Tensor,
     weight: Tensor | None,
@@ -129,12 +129,16 @@ def aug_parts(
 ) -> tuple[Tensor, NormStatistics | None]:
     """What ``aug_norm`` and the layers call: ``running`` buffers follow, and statistics come back if ``measured``."""
     check_floating(x)
-    power = exponent(phi)
+    learned = phi if isinstance(phi, LearnedPhi) and batch is None else None
+    if learned is None:
+        power = exponent(phi.value() if isinstance(phi, LearnedPhi) else phi)
+    else:
+        power = learned.offset
     check_sweeps(sweeps)
     if batch is None:
         dims = reduced_dims(x, dim)
         groups: Axes | Segments = Axes(dims)
-        if isinstance(power, Tensor):
+        if isinstance(power, Tensor) and learned is None:
             power = per_group(power, x.shape, dims, "phi")
         share = None if element_weight is None else weights(element_weight, floating(x))
     else:
@@ -159,9 +163,9 @@ def aug_parts(
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
         inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, share)
-        output, statistics = normalize(inputs, Axes((0,)), rule, running, measured)
+        output, statistics = normalize(inputs, Axes((0,)), rule, running, measured, learned)
         return output.reshape(()), statistics
-    return normalize(Inputs(x, power, alpha, None, weight, bias, share), groups, rule, running, measured)
+    return normalize(Inputs(x, power, alpha, None, weight, bias, share), groups, rule, running, measured, learned)
 
 
 def affine_norm(

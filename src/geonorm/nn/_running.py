@@ -62,16 +62,15 @@ class RunningNormLayer(NormLayer):
         self.reset_running_stats()
 
     def _running(self, over: tuple[int, ...] = ()) -> Running | None:
-        """The buffers that are to follow this batch, which is counted. ``over``: as in ``ops.Running``."""
+        """The buffers that are to follow this batch, and the counter. ``over``: as in ``ops.Running``."""
         if not self.training or self.num_batches_tracked is None or statistics_paused():
             return None
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.running_center is not None
-        self.num_batches_tracked.add_(1)
-        factor: float | Tensor
-        factor = 1.0 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
-        return Running(self.running_mean, self.running_var, self.running_center, self.running_scale, factor, over)
+        mean, var, center, batches = self.running_mean, self.running_var, self.running_center, self.num_batches_tracked
+        assert mean is not None
+        assert var is not None
+        assert center is not None
+        factor = 1.0 / (batches.double() + 1) if self.momentum is None else self.momentum
+        return Running(mean, var, center, self.running_scale, factor, over, batches)
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Per channel, what evaluation subtracts, the squared spread it divides by, γ and β.

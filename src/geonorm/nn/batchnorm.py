@@ -47,12 +47,11 @@ class _AugBatchNorm(RunningNormLayer):
             return self._evaluate(input)
         if input.numel() == self.num_features and self.single_element == "identity":
             return pass_through(input, gamma, beta)
-        phi, alpha = self.phi, self._alpha()
         return aug_parts(
             input,
             (0, *range(2, input.dim())),
-            along_channels(phi, input),
-            alpha=along_channels(alpha, input),
+            self._phi(),
+            alpha=along_channels(self._alpha(), input),
             weight=gamma,
             bias=beta,
             element_weight=element_weight(mask, weight),
