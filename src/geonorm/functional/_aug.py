@@ -130,10 +130,9 @@ def aug_parts(
     """What ``aug_norm`` and the layers call: ``running`` buffers follow, and statistics come back if ``measured``."""
     check_floating(x)
     learned = phi if isinstance(phi, LearnedPhi) and batch is None else None
-    if learned is None:
-        power = exponent(phi.value() if isinstance(phi, LearnedPhi) else phi)
-    else:
-        power = learned.offset
+    if isinstance(phi, LearnedPhi):
+        phi = phi.value() if learned is None else phi.offset
+    power = exponent(phi)
     check_sweeps(sweeps)
     if batch is None:
         dims = reduced_dims(x, dim)

@@ -188,7 +188,7 @@ def run(
         return None
     if follows:
         torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
-    if torch.is_grad_enabled() and any([isinstance(value, Tensor) and value.requires_grad for value in of[:6]]):
+    if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in of[:6]):
         made = _Made(y, state, statistics, parameters, plan, again)
         outputs = _apply(*of[:6], made)
         y, statistics = (outputs[0], outputs[1:]) if measured else (outputs, statistics)
@@ -276,7 +276,7 @@ class _Native(torch.autograd.Function):
 
 
 # Past Function.apply, which looks for torch.func transforms; ``plan`` has done so.
-_apply = super(torch.autograd.Function, _Native).apply  # type: ignore[misc]
+_apply: Any = super(torch.autograd.Function, _Native).apply
 
 
 def _gradients(
