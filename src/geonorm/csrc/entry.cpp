@@ -48,7 +48,7 @@ static int64_t unit_count(const Job& job) {
 static int64_t chunk_size(const Job& job, int64_t units) {
     int64_t lanes = job.layout == ROWS ? 1 : 16;
     int64_t work = group_size(job) * lanes + 1, size = 8192 / work;
-    const int64_t tile = job.layout == ROWS ? tile_size(job) : 1;  // chunks are whole tiles
+    const int64_t tile = tile_size(job);  // chunks are whole tiles
     size = size < tile ? tile : size / tile * tile;
     return size < units ? size : units;
 }
