@@ -93,7 +93,8 @@ struct LaneSearch {
 
     template <Power POWER>
     void sweep(const T* u, int64_t rows, Sums* sums) {
-        if (!below_two || !sweep<POWER, false>(u, rows, sums)) sweep<POWER, true>(u, rows, sums);
+        const Power free_of_ties = POWER == GENERAL ? GENERAL_BELOW_TWO : POWER;
+        if (!below_two || !sweep<free_of_ties, false>(u, rows, sums)) sweep<POWER, true>(u, rows, sums);
     }
 
     void run(const T* u, int64_t rows, int most = MAX_SWEEPS) {
