@@ -77,14 +77,16 @@ class RunningNormLayer(NormLayer):
 
         Copies of the buffers, so that a later update harms no backward.
         """
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.running_center is not None
-        removed = self.running_center.clone() * self._alpha()
+        mean, var, center, alpha = self.running_mean, self.running_var, self.running_center, self._alpha()
+        assert mean is not None
+        assert var is not None
+        assert center is not None
+        removed = (center.clone() if isinstance(alpha, Tensor) else center) * alpha
         if self.running_scale is not None:
             variance = self.running_scale.clone()
         else:
-            variance = self.running_var + (self.running_mean - removed).square()
+            gap = mean - removed
+            variance = torch.addcmul(var, gap, gap)
         return removed, variance, self.weight, self.bias
 
     def _evaluate(self, input: Tensor) -> Tensor:

@@ -38,6 +38,11 @@ class Case(NamedTuple):
     kept: dict[str, int]
     target: float | None
 
+    def against_torch(self) -> Case:
+        """The baseline and the layer alone."""
+        first = next(iter(self.work))
+        return self._replace(work={name: self.work[name] for name in (first, NATIVE)})
+
 
 class _Made(NamedTuple):
     """A provider before it is run: how to build its layer, and on which backend."""
