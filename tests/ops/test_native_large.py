@@ -31,6 +31,7 @@ def test_a_hundred_million_values_in_one_channel() -> None:
     g = torch.rand(COUNT, 1)
     y.backward(g)
     assert float(layer.bias.grad) == pytest.approx(float(g.double().sum()), rel=1e-6)
-    products = sum(float((a.double() * b.double()).sum()) for a, b in zip(g.split(10**7), y.detach().split(10**7)))
+    pairs = zip(g.split(10**7), y.detach().split(10**7), strict=True)
+    products = sum(float((a.double() * b.double()).sum()) for a, b in pairs)
     assert float(layer.weight.grad) == pytest.approx(products, rel=1e-4, abs=COUNT * 1e-6)
     assert abs(float(x.grad.double().sum())) < COUNT * 1e-7  # a common shift changes nothing

@@ -20,7 +20,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     // What the second pass would have to fetch or compute again, if it fits the cache.
     const int64_t size = rows * WIDTH, arrays = POWER == GENERAL ? 3 : 2;
     T* copies = size * arrays * (int64_t)sizeof(T) <= CACHE_BYTES ? (T*)scratch.get(size * arrays * sizeof(T)) : nullptr;
-    T *copied_g = copies + size, *kept = copied_g + size;
+    T *copied_g = copies ? copies + size : nullptr, *kept = copies ? copied_g + size : nullptr;
     V alpha[VECTORS], shift[VECTORS], gamma[VECTORS], c[VECTORS], rho[VECTORS], removed[VECTORS];
     Slope<T, POWER, PHI> pull[VECTORS];
     Spreading<T> push[VECTORS] = {Spreading<T>(job), Spreading<T>(job)};
