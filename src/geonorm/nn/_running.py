@@ -63,14 +63,16 @@ class RunningNormLayer(NormLayer):
 
     def _running(self, over: tuple[int, ...] = ()) -> Running | None:
         """The buffers that are to follow this batch, and the counter. ``over``: as in ``ops.Running``."""
-        if not self.training or self.num_batches_tracked is None or statistics_paused():
+        buffers = self._buffers  # attributes of a module are slow to find
+        batches = buffers["num_batches_tracked"]
+        if not self.training or batches is None or statistics_paused():
             return None
-        mean, var, center, batches = self.running_mean, self.running_var, self.running_center, self.num_batches_tracked
+        mean, var, center = buffers["running_mean"], buffers["running_var"], buffers["running_center"]
         assert mean is not None
         assert var is not None
         assert center is not None
         factor = 1.0 / (batches.double() + 1) if self.momentum is None else self.momentum
-        return Running(mean, var, center, self.running_scale, factor, over, batches)
+        return Running(mean, var, center, buffers["running_scale"], factor, over, batches)
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Per channel, what evaluation subtracts, the squared spread it divides by, γ and β.

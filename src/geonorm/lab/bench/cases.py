@@ -95,7 +95,13 @@ def cases(full: bool) -> Iterator[Case]:
 
 
 def _ours(name: str, shape: tuple[int, ...], **options: Any) -> Callable[[], Layer]:
-    return lambda: getattr(ours, name)(shape[1], **options)
+    def make() -> Layer:
+        layer = getattr(ours, name)(shape[1], **options)
+        if layer.learn_phi:  # as after some training: at its start φ is 1.5, which has a short form
+            nn.init.normal_(layer.phi_offset, 0.0, 0.3)
+        return layer  # type: ignore[no-any-return]
+
+    return make
 
 
 def _peers(channels: int) -> dict[str, _Made]:
