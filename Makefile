@@ -18,9 +18,11 @@ run: $(READY)  ## show what geonorm does, on a sample with outliers
 
 test: $(TOOLS)  ## the quick tests, under five minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
+	GEONORM_BACKEND=torch $(BIN)/python -m pytest -q -m "not slow" tests/functional/test_aug_norm.py
 
-test-full: $(TOOLS)  ## all tests, slow ones included
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+test-full: $(TOOLS)  ## all tests, slow ones included, on the kernels and on torch
+	GEONORM_BACKEND=native $(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+	GEONORM_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
 
 test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision and torchattacks, in an environment of their own
 	$(COMPAT)/bin/python -m pytest tests/outside -p no:cacheprovider $(TESTS)

@@ -90,15 +90,13 @@ def one_call(rng: random.Random) -> int:
 
 
 def calls(rng: random.Random, of: Inputs, groups: Grouping, rule: Rule, wide: torch.dtype) -> int:
-    plan = _native.plan(of, groups, rule, None)
+    plan = _native.plan(of, groups, rule)
     if plan is None:
         return 0
     running = None
     if isinstance(groups, Axes) and rng.random() < 0.3:
         buffers = [torch.zeros(plan.arrangement.groups, dtype=wide) for _ in range(4)]
         running = Running(*buffers, factor=0.1)
-        plan = _native.plan(of, groups, rule, running)
-        assert plan is not None
     torch.set_num_threads(rng.choice([1, 2, 3]))
     found = _native.run(of, plan, running, rng.random() < 0.5, lambda again: _on_torch(again, groups, rule))
     if found is None:

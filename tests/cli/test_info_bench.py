@@ -35,6 +35,8 @@ def results() -> list[Result]:
 def test_table_csv_and_picture(tmp_path: Path) -> None:
     assert "| row | ≤ 1.5 | 1.00 |" in bench.table(results())
     assert "2.00 (missed)" in bench.table(results()[:2])
+    alone = [Result(*("a machine", "versions", 1, "short"), "row", "(1, 2)", "geonorm", 20.0, 1.7, 1.6, 1.8)]
+    assert "| row | ≤ 1.5 | 1.00 | 1.70 |" in bench.table(results() + alone)
     for _ in range(2):
         bench.append(results(), tmp_path / "new" / "results.csv")
     with (tmp_path / "new" / "results.csv").open() as file:

@@ -2,20 +2,25 @@
 #pragma once
 #include "gradient.h"
 #include "lanes.h"
+#include "scratch.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {
 
 template <class E, Power POWER, bool PLAIN, bool PHI>
 static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing<E>::T>& block, double* sums,
-                              double* d_phi) {
+                              double* d_phi, Scratch& scratch) {
     typedef typename Computing<E>::T T;
     typedef typename Of<T>::V V;
     typedef typename Of<T>::I I;
     enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
-    const int64_t rows = block.rows, start = block.template offset<E>(job);
-    const E *x = (const E*)job.x + start, *g = (const E*)job.g + start;
-    E* dx = (E*)job.dx + start;
+    const int64_t rows = block.rows;
+    const LanePlace<const E> x = block.in(job, (const E*)job.x), g = block.in(job, (const E*)job.g);
+    const LanePlace<E> dx = block.in(job, (E*)job.dx);
+    // What the second pass would have to fetch or compute again, if it fits the cache.
+    const int64_t size = rows * WIDTH, arrays = POWER == GENERAL ? 3 : 2;
+    T* copies = size * arrays * (int64_t)sizeof(T) <= CACHE_BYTES ? (T*)scratch.get(size * arrays * sizeof(T)) : nullptr;
+    T *copied_g = copies ? copies + size : nullptr, *kept = copies ? copied_g + size : nullptr;
     V alpha[VECTORS], shift[VECTORS], gamma[VECTORS], c[VECTORS], rho[VECTORS], removed[VECTORS];
     Slope<T, POWER, PHI> pull[VECTORS];
     Spreading<T> push[VECTORS] = {Spreading<T>(job), Spreading<T>(job)};
@@ -43,13 +48,17 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     for (int64_t i = 0; i < rows;) {
         int64_t end = rows - i < 256 ? rows : i + 256;
         for (; i < end; i++) {
-            __builtin_prefetch(x + (i + AHEAD) * job.features), __builtin_prefetch(g + (i + AHEAD) * job.features);
+            ask_for(x.row(i + AHEAD)), ask_for(g.row(i + AHEAD));
             for (int j = 0; j < VECTORS; j++) {
-                V xv = block.take(x + i * job.features, j), gv = block.take(g + i * job.features, j);
+                V xv = block.take(x.row(i), j), gv = block.take(g.row(i), j);
                 V z = (xv - removed[j]) + shift[j];
                 g0[j].part += gv, g1[j].part += gv * (z * rho[j]);
                 if (!PLAIN) d0[j].part += push[j].direction(z, pushed[j], every);
-                pull[j].add(xv - c[j], xv, pulled[j], every);
+                V w = pull[j].add(xv - c[j], xv, pulled[j], every);
+                if (!copies) continue;
+                const int64_t at = i * WIDTH + j * N;
+                store(copies + at, xv), store(copied_g + at, gv);
+                if (POWER == GENERAL) store(kept + at, w);
             }
         }
         for (int j = 0; j < VECTORS; j++)
@@ -78,21 +87,25 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     }
     PushSums<T> ignored;
     for (int64_t i = 0; i < rows; i++) {
-        __builtin_prefetch(x + (i + AHEAD) * job.features), __builtin_prefetch(g + (i + AHEAD) * job.features);
+        if (!copies) ask_for(x.row(i + AHEAD)), ask_for(g.row(i + AHEAD));
+        ask_to_write(dx.row(i + AHEAD));
         for (int j = 0; j < VECTORS; j++) {
-            V xv = block.take(x + i * job.features, j), gv = block.take(g + i * job.features, j);
+            const int64_t at = i * WIDTH + j * N;
+            V xv = copies ? load(copies + at) : block.take(x.row(i), j);
+            V gv = copies ? load(copied_g + at) : block.take(g.row(i), j);
             V z = (xv - removed[j]) + shift[j];
             V dz = gv * scale[j] + (PLAIN ? z : push[j].direction(z, ignored, every)) * by_spread[j];
-            V through = pull[j].at(xv - c[j], xv, edge_lower[j], edge_upper[j]) * by_center[j];
-            block.put(dx + i * job.features, j, dz + through);
+            V w = POWER == GENERAL && copies ? load(kept + at)
+                                             : pull[j].at(xv - c[j], xv, edge_lower[j], edge_upper[j]);
+            block.put(dx.row(i), j, dz + w * by_center[j]);
         }
     }
 }
 
 template <class E>
-static void backward_lane_block(const Job& job, int64_t unit, double* sums, double* d_phi) {
+static void backward_lane_block(const Job& job, const LaneBlock<typename Computing<E>::T>& block, double* sums,
+                                double* d_phi, Scratch& scratch) {
     typedef typename Computing<E>::T T;
-    const LaneBlock<T> block(job, unit);
     if (block.rows == 0) {
         for (int64_t group = block.group; group < block.group + block.width; group++) {
             for (int i = 0; i < SUMS; i++) sums[group * SUMS + i] = 0;
@@ -110,26 +123,26 @@ static void backward_lane_block(const Job& job, int64_t unit, double* sums, doub
             power = one == EDGES || power == EDGES ? EDGES : GENERAL;  // equal values beside others
     }
     const bool plain = job.spread <= RMS;
-    const bool need_phi = (job.needs & NEED_PHI) && job.centered && power != EDGES;
+    const bool need_phi = job.d_phi && job.centered && power != EDGES;
     if (plain) {
-        if (need_phi) return backward_lanes_as<E, GENERAL, true, true>(job, block, sums, d_phi);
+        if (need_phi) return backward_lanes_as<E, GENERAL, true, true>(job, block, sums, d_phi, scratch);
         switch (power) {
-            case ONE: return backward_lanes_as<E, ONE, true, false>(job, block, sums, d_phi);
-            case ROOT: return backward_lanes_as<E, ROOT, true, false>(job, block, sums, d_phi);
-            case ANY: return backward_lanes_as<E, ANY, true, false>(job, block, sums, d_phi);
-            case GENERAL: return backward_lanes_as<E, GENERAL, true, false>(job, block, sums, d_phi);
-            case EDGES: return backward_lanes_as<E, EDGES, true, false>(job, block, sums, d_phi);
-            default: return backward_lanes_as<E, NONE, true, false>(job, block, sums, d_phi);
+            case ONE: return backward_lanes_as<E, ONE, true, false>(job, block, sums, d_phi, scratch);
+            case ROOT: return backward_lanes_as<E, ROOT, true, false>(job, block, sums, d_phi, scratch);
+            case ANY: return backward_lanes_as<E, ANY, true, false>(job, block, sums, d_phi, scratch);
+            case GENERAL: return backward_lanes_as<E, GENERAL, true, false>(job, block, sums, d_phi, scratch);
+            case EDGES: return backward_lanes_as<E, EDGES, true, false>(job, block, sums, d_phi, scratch);
+            default: return backward_lanes_as<E, NONE, true, false>(job, block, sums, d_phi, scratch);
         }
     }
-    if (need_phi) return backward_lanes_as<E, GENERAL, false, true>(job, block, sums, d_phi);
+    if (need_phi) return backward_lanes_as<E, GENERAL, false, true>(job, block, sums, d_phi, scratch);
     switch (power) {
-        case ONE: return backward_lanes_as<E, ONE, false, false>(job, block, sums, d_phi);
-        case ROOT: return backward_lanes_as<E, ROOT, false, false>(job, block, sums, d_phi);
-        case ANY: return backward_lanes_as<E, ANY, false, false>(job, block, sums, d_phi);
-            case GENERAL: return backward_lanes_as<E, GENERAL, false, false>(job, block, sums, d_phi);
-        case EDGES: return backward_lanes_as<E, EDGES, false, false>(job, block, sums, d_phi);
-        default: return backward_lanes_as<E, NONE, false, false>(job, block, sums, d_phi);
+        case ONE: return backward_lanes_as<E, ONE, false, false>(job, block, sums, d_phi, scratch);
+        case ROOT: return backward_lanes_as<E, ROOT, false, false>(job, block, sums, d_phi, scratch);
+        case ANY: return backward_lanes_as<E, ANY, false, false>(job, block, sums, d_phi, scratch);
+        case GENERAL: return backward_lanes_as<E, GENERAL, false, false>(job, block, sums, d_phi, scratch);
+        case EDGES: return backward_lanes_as<E, EDGES, false, false>(job, block, sums, d_phi, scratch);
+        default: return backward_lanes_as<E, NONE, false, false>(job, block, sums, d_phi, scratch);
     }
 }
 

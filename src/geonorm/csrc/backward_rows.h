@@ -2,6 +2,7 @@
 #pragma once
 #include "gradient.h"
 #include "rows.h"
+#include "scratch.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {
@@ -14,7 +15,7 @@ struct ValueSums {
 
 template <class E, Power POWER, bool PLAIN, bool PHI>
 static void backward_row_as(const Job& job, int64_t group, double* run_sums, double& d_phi,
-                            ValueSums<typename Computing<E>::T> values) {
+                            ValueSums<typename Computing<E>::T> values, Scratch& scratch) {
     typedef typename Computing<E>::T T;
     typedef typename Of<T>::V V;
     const int64_t n = job.runs * job.length, offset = row_offset<E>(job, group, 0);
@@ -26,6 +27,9 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     const Slope<T, POWER, PHI> pull(state, phi_of<T>(job, group));
     const Spreading<T> push(job, state);
     const V c = all((T)state[CENTER]), rho = all((T)state[RHO]);
+
+    // A power costs more than a place in the cache.
+    T* kept = POWER == GENERAL && n * sizeof(T) <= KEEP_BYTES ? (T*)scratch.get(n * sizeof(T)) : nullptr;
 
     // Sums: Σαγg, Σγg·x̂ and Σασ over the group, and what the slope and the spread add up.
     double with_center = 0, with_spread = 0, directions = 0, sum_g = 0, sum_gx = 0, sum_d = 0;
@@ -80,7 +84,8 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
                         g0 += h, d0 += sigma;
                     }
                 }
-                pull.add(xv - c, xv, pulled, piece.fresh());
+                V w = pull.add(xv - c, xv, pulled, piece.fresh());
+                if (kept) piece.put(kept + run * job.length, w);
             });
             since += end - i;
             if (since >= BLOCK) flush();
@@ -131,40 +136,41 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
                     if (values.of[D_ALPHA]) add_to(values.of[D_ALPHA], piece, dz * -c);
                 }
             }
-            piece.put(out, dz + pull.at(xv - c, xv, edge_lower, edge_upper) * by_center);
+            V w = kept ? piece.take(kept + run * job.length) : pull.at(xv - c, xv, edge_lower, edge_upper);
+            piece.put(out, dz + w * by_center);
         });
     }
 }
 
 template <class E>
 static void backward_row(const Job& job, int64_t group, double* run_sums, double& d_phi,
-                         ValueSums<typename Computing<E>::T> values) {
+                         ValueSums<typename Computing<E>::T> values, Scratch& scratch) {
     typedef typename Computing<E>::T T;
     const double* state = job.state + group * STATE_SIZE;
     const double phi = phi_of<T>(job, group);
     const bool plain = job.spread <= RMS && job.parameters != PER_VALUE;
     const Power power = power_of(job, state, phi);
     const bool has_phi = power == ROOT || power == ANY || power == GENERAL || phi == 2;
-    const bool need_phi = (job.needs & NEED_PHI) && has_phi && state[UNIT] > 0;
+    const bool need_phi = job.d_phi && has_phi && state[UNIT] > 0;
     if (plain) {
-        if (need_phi) return backward_row_as<E, GENERAL, true, true>(job, group, run_sums, d_phi, values);
+        if (need_phi) return backward_row_as<E, GENERAL, true, true>(job, group, run_sums, d_phi, values, scratch);
         switch (power) {
-            case ONE: return backward_row_as<E, ONE, true, false>(job, group, run_sums, d_phi, values);
-            case ROOT: return backward_row_as<E, ROOT, true, false>(job, group, run_sums, d_phi, values);
-            case ANY: return backward_row_as<E, ANY, true, false>(job, group, run_sums, d_phi, values);
-            case GENERAL: return backward_row_as<E, GENERAL, true, false>(job, group, run_sums, d_phi, values);
-            case EDGES: return backward_row_as<E, EDGES, true, false>(job, group, run_sums, d_phi, values);
-            default: return backward_row_as<E, NONE, true, false>(job, group, run_sums, d_phi, values);
+            case ONE: return backward_row_as<E, ONE, true, false>(job, group, run_sums, d_phi, values, scratch);
+            case ROOT: return backward_row_as<E, ROOT, true, false>(job, group, run_sums, d_phi, values, scratch);
+            case ANY: return backward_row_as<E, ANY, true, false>(job, group, run_sums, d_phi, values, scratch);
+            case GENERAL: return backward_row_as<E, GENERAL, true, false>(job, group, run_sums, d_phi, values, scratch);
+            case EDGES: return backward_row_as<E, EDGES, true, false>(job, group, run_sums, d_phi, values, scratch);
+            default: return backward_row_as<E, NONE, true, false>(job, group, run_sums, d_phi, values, scratch);
         }
     }
-    if (need_phi) return backward_row_as<E, GENERAL, false, true>(job, group, run_sums, d_phi, values);
+    if (need_phi) return backward_row_as<E, GENERAL, false, true>(job, group, run_sums, d_phi, values, scratch);
     switch (power) {
-        case ONE: return backward_row_as<E, ONE, false, false>(job, group, run_sums, d_phi, values);
-        case ROOT: return backward_row_as<E, ROOT, false, false>(job, group, run_sums, d_phi, values);
-        case ANY: return backward_row_as<E, ANY, false, false>(job, group, run_sums, d_phi, values);
-        case GENERAL: return backward_row_as<E, GENERAL, false, false>(job, group, run_sums, d_phi, values);
-        case EDGES: return backward_row_as<E, EDGES, false, false>(job, group, run_sums, d_phi, values);
-        default: return backward_row_as<E, NONE, false, false>(job, group, run_sums, d_phi, values);
+        case ONE: return backward_row_as<E, ONE, false, false>(job, group, run_sums, d_phi, values, scratch);
+        case ROOT: return backward_row_as<E, ROOT, false, false>(job, group, run_sums, d_phi, values, scratch);
+        case ANY: return backward_row_as<E, ANY, false, false>(job, group, run_sums, d_phi, values, scratch);
+        case GENERAL: return backward_row_as<E, GENERAL, false, false>(job, group, run_sums, d_phi, values, scratch);
+        case EDGES: return backward_row_as<E, EDGES, false, false>(job, group, run_sums, d_phi, values, scratch);
+        default: return backward_row_as<E, NONE, false, false>(job, group, run_sums, d_phi, values, scratch);
     }
 }
 

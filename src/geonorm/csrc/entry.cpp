@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "pages.h"
 #include "pool.h"
 
 #define GN_EXPORT extern "C" __attribute__((visibility("default")))
@@ -47,7 +48,7 @@ static int64_t unit_count(const Job& job) {
 static int64_t chunk_size(const Job& job, int64_t units) {
     int64_t lanes = job.layout == ROWS ? 1 : 16;
     int64_t work = group_size(job) * lanes + 1, size = 8192 / work;
-    const int64_t tile = job.layout == ROWS ? tile_size(job) : 1;  // chunks are whole tiles
+    const int64_t tile = tile_size(job);  // chunks are whole tiles
     size = size < tile ? tile : size / tile * tile;
     return size < units ? size : units;
 }
@@ -124,10 +125,44 @@ static void report(const Job& job) {
         follow<T>(job.running_center, i, state[CENTER], job.momentum);
         follow<T>(job.running_scale, i, state[SPREAD] * state[SPREAD], job.momentum);
     }
+    if (job.batches) ++*job.batches;
 }
 
-static Status forward(const Job& job) {
+static int64_t tensor_bytes(const Job& job) {
+    const int64_t rows = job.offsets ? job.offsets[job.segments] : job.segments * job.rows;
+    const int64_t elements = job.layout == ROWS ? job.groups * job.runs * job.length : rows * job.features;
+    return elements * element_size(job);
+}
+
+// φ of a job from the offsets that are learned, and dφ/dθ on the way back.
+template <class T>
+class LearnedPhi {
+   public:
+    explicit LearnedPhi(Job& job) : job_(job) {
+        if (!(job.phi_high > 0)) return;
+        values_.resize(job.phi_count);
+        for (int64_t i = 0; i < job.phi_count; i++) {
+            const double offset = ((const T*)job.phis)[i];
+            values_[i] = (T)(job.phi_low + (job.phi_high - job.phi_low) / (1 + exp(-(offset + job.phi_start))));
+        }
+        job.phis = values_.data();
+    }
+    void finish() const {
+        const double low = job_.phi_low, high = job_.phi_high;
+        for (size_t i = 0; i < values_.size() && job_.d_phi; i++)
+            ((T*)job_.d_phi)[i] *= (T)((values_[i] - low) * (high - values_[i]) / (high - low));
+    }
+
+   private:
+    const Job& job_;
+    std::vector<T> values_;
+};
+
+template <class T>
+static Status forward(Job job) {
+    const LearnedPhi<T> learned(job);
     const int64_t units = unit_count(job);
+    ask_for_large_pages(job.y, tensor_bytes(job));
     std::atomic<int64_t> worst{DONE};
     in_chunks(units, chunk_size(job, units), threads_for(job), [&](int64_t, int64_t first, int64_t last) {
         if (worst.load(std::memory_order_relaxed) != DONE) return;
@@ -135,7 +170,7 @@ static Status forward(const Job& job) {
         if (status != DONE) worst.store(status);
     });
     if (worst.load() != DONE) return (Status)worst.load();
-    job.dtype == FLOAT64 ? report<double>(job) : report<float>(job);
+    report<T>(job);
     return DONE;
 }
 
@@ -150,7 +185,9 @@ static void reduce(void* out, const double* sums, int64_t groups, int64_t period
 }
 
 template <class T>
-static Status backward(const Job& job) {
+static Status backward(Job job) {
+    const LearnedPhi<T> learned(job);
+    ask_for_large_pages(job.dx, tensor_bytes(job));
     const int64_t groups = group_count(job), units = unit_count(job);
     const bool per_value = job.parameters == PER_VALUE;
     const int64_t runs = job.parameters == PER_RUN ? job.runs : 1, members = per_value ? group_size(job) : 0;
@@ -193,13 +230,14 @@ static Status backward(const Job& job) {
         for (int k = 0; k < SUMS; k++) reduce<T>(outputs[k], sums.data() + k, groups, job.period, runs, SUMS);
     }
     reduce<T>(job.d_phi, d_phi.data(), groups, job.phi_count, 1, 1);
+    learned.finish();
     return DONE;
 }
 
 // What Python has checked before; a second look costs nothing and a wrong address costs the process.
 static bool sound(const Job& job) {
     if (job.dtype < FLOAT32 || job.dtype > FLOAT16 || job.threads < 1 || job.period < 1) return false;
-    if (job.phis && job.phi_count < 1) return false;
+    if (job.phis ? job.phi_count < 1 : job.phi_high > 0) return false;
     if (!job.x || !job.state || job.spread < NO_SPREAD || job.spread > ROBUST) return false;
     if (job.parameters < PER_GROUP || job.parameters > PER_VALUE) return false;
     if (job.layout == ROWS)
@@ -225,7 +263,7 @@ GN_EXPORT const char* geonorm_instruction_set() { return geonorm::chosen().name;
 GN_EXPORT int64_t geonorm_forward(const geonorm::Job* job) {
     if (!geonorm::sound(*job) || !job->y) return geonorm::WRONG;
     try {
-        return geonorm::forward(*job);
+        return job->dtype == geonorm::FLOAT64 ? geonorm::forward<double>(*job) : geonorm::forward<float>(*job);
     } catch (...) {
         return geonorm::REFUSED;
     }

@@ -15,13 +15,16 @@ struct LaneSearch {
     Search search[WIDTH];
     Exponent exponent;  // of all lanes; the general path with `s` per lane if they differ
     V s[VECTORS];
+    bool below_two;  // φ < 2 in all lanes
 
     // φ of each lane that is to be solved; the others stay inactive.
     void start(const double* phi, const bool* solve, const Moments* m, int64_t members, int64_t width) {
         exponent = exponent_of(phi[0]);
+        below_two = true;
         for (int l = 0; l < WIDTH; l++) {
             bool used = l < width;
             if (used && phi[l] != phi[0]) exponent.path = PATH_GENERAL;
+            if (used && phi[l] > 2) below_two = false;
             s[l / N][l % N] = (T)((used ? phi[l] : 1.5) - 2);
             if (used && solve[l])
                 search[l].start(phi[l], Of<T>::eps, (double)members, m[l].lowest, m[l].highest, m[l].mean);
@@ -35,8 +38,10 @@ struct LaneSearch {
         return false;
     }
 
-    template <Power POWER>
-    void sweep(const T* u, int64_t rows, Sums* sums) {
+    // TIES: values may lie at y, or φ > 2. Otherwise sums and differences tell both sides, see sweep.h; false if a value
+    // does lie at y.
+    template <Power POWER, bool TIES>
+    bool sweep(const T* u, int64_t rows, Sums* sums) {
         V head[VECTORS], rest[VECTORS], inverse[VECTORS], closest[VECTORS];
         for (int l = 0; l < WIDTH; l++) {
             Search& one = search[l];
@@ -48,24 +53,48 @@ struct LaneSearch {
         }
         const V tiny = all((T)TINY);
         for (int j = 0; j < VECTORS; j++) closest[j] = all((T)1e30);
-        for (int64_t i = 0; i < rows;) {
-            int64_t end = rows - i < 256 ? rows : i + 256;
-            V P[VECTORS] = {}, M[VECTORS] = {}, WP[VECTORS] = {}, WM[VECTORS] = {};
-            for (; i < end; i++)
-                for (int j = 0; j < VECTORS; j++) {
-                    V r = (load(u + i * WIDTH + j * N) - head[j]) * inverse[j] - rest[j], a = absolute(r);
-                    closest[j] = smaller(a, closest[j]);
-                    V w = slope<POWER, T>(larger(a, tiny), s[j], exponent.path), p = r * w;
-                    I up = r > (T)0, down = r < (T)0;
-                    P[j] += choose(up, p), M[j] += choose(down, p), WP[j] += choose(up, w), WM[j] += choose(down, w);
+        for (int64_t first = 0; first < rows; first += 256) {
+            const int64_t end = rows - first < 256 ? rows : first + 256;
+            for (int j = 0; j < VECTORS; j++) {  // one after the other: the sums of both would not fit the registers
+                V A = {}, B = {}, C = {}, D = {}, nearest = closest[j];
+                const V h = head[j], t = rest[j], inv = inverse[j], power = s[j];
+                for (int64_t i = first; i < end; i++) {
+                    V r = (load(u + i * WIDTH + j * N) - h) * inv - t, a = absolute(r);
+                    nearest = smaller(a, nearest);
+                    V w = slope<POWER, T>(TIES ? larger(a, tiny) : a, power, exponent.path);
+                    if (TIES) {
+                        V p = r * w;
+                        I up = r > (T)0, down = r < (T)0;
+                        A += choose(up, p), B += choose(down, p), C += choose(up, w), D += choose(down, w);
+                    } else {
+                        A += r * w, B += a * w, C += w, D += with_sign(w, r);
+                    }
                 }
-            for (int l = 0; l < WIDTH; l++) {
-                int j = l / N, k = l % N;
-                sums[l].above += P[j][k], sums[l].below -= M[j][k];
-                sums[l].above_slope += WP[j][k], sums[l].below_slope += WM[j][k];
+                closest[j] = nearest;
+                for (int k = 0; k < N; k++) {
+                    Sums& sum = sums[j * N + k];
+                    sum.above += A[k], sum.below -= B[k], sum.above_slope += C[k], sum.below_slope += D[k];
+                }
             }
         }
-        for (int l = 0; l < WIDTH; l++) sums[l].closest = closest[l / N][l % N];
+        bool good = true;
+        for (int l = 0; l < WIDTH; l++) {
+            Sums& sum = sums[l];
+            sum.closest = closest[l / N][l % N];
+            if (TIES || !search[l].active) continue;
+            good = good && sum.closest > TINY;
+            double difference = sum.above, sizes = -sum.below, slopes = sum.above_slope, signed_slopes = sum.below_slope;
+            sum.above = most_of(0.5 * (sizes + difference), 0), sum.below = most_of(0.5 * (sizes - difference), 0);
+            sum.above_slope = most_of(0.5 * (slopes + signed_slopes), 0);
+            sum.below_slope = most_of(0.5 * (slopes - signed_slopes), 0);
+        }
+        return good;
+    }
+
+    template <Power POWER>
+    void sweep(const T* u, int64_t rows, Sums* sums) {
+        const Power free_of_ties = POWER == GENERAL ? GENERAL_BELOW_TWO : POWER;
+        if (!below_two || !sweep<free_of_ties, false>(u, rows, sums)) sweep<POWER, true>(u, rows, sums);
     }
 
     void run(const T* u, int64_t rows, int most = MAX_SWEEPS) {
@@ -90,17 +119,17 @@ struct LaneSearch {
 
 // Copies the block into u, row by row, and measures every lane on the way.
 template <class E, class T>
-static void measure_lanes(const Job& job, const LaneBlock<T>& block, const E* x, T* u, Moments* m) {
+static void measure_lanes(const LaneBlock<T>& block, LanePlace<const E> x, T* u, Moments* m) {
     typedef typename Of<T>::V V;
     enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
     V base[VECTORS], lowest[VECTORS], highest[VECTORS];
     const int64_t few = block.rows < 8 ? block.rows : 8;
     for (int j = 0; j < VECTORS; j++) {
         V sum = {};
-        for (int64_t k = 0; k < few; k++) sum += block.take(x + block.rows / few * k * job.features, j);
+        for (int64_t k = 0; k < few; k++) sum += block.take(x.row(block.rows / few * k), j);
         base[j] = sum / (T)few;
         base[j] = choose(base[j] - base[j] == (T)0, base[j]);
-        lowest[j] = highest[j] = block.take(x, j);
+        lowest[j] = highest[j] = block.take(x.first, j);
     }
     for (int pass = 0; pass < 2; pass++) {
         double sum[WIDTH] = {}, squares[WIDTH] = {};
@@ -109,8 +138,8 @@ static void measure_lanes(const Job& job, const LaneBlock<T>& block, const E* x,
             V s[VECTORS] = {}, q[VECTORS] = {};
             for (; i < end; i++)
                 for (int j = 0; j < VECTORS; j++) {
-                    V v = pass ? load(u + i * WIDTH + j * N) : block.take(x + i * job.features, j), d = v - base[j];
-                    if (!pass && j == 0) __builtin_prefetch(x + (i + AHEAD) * job.features);
+                    V v = pass ? load(u + i * WIDTH + j * N) : block.take(x.row(i), j), d = v - base[j];
+                    if (!pass && j == 0) ask_for(x.row(i + AHEAD));
                     if (!pass) store(u + i * WIDTH + j * N, v);
                     s[j] += d, q[j] += d * d;
                     lowest[j] = smaller(v, lowest[j]), highest[j] = larger(v, highest[j]);
@@ -190,8 +219,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
     T *second = u + size, *sample = u + size * copies;
 
     Moments m[WIDTH];
-    const E* x = (const E*)job.x + block.template offset<E>(job);
-    measure_lanes<E, T>(job, block, x, u, m);
+    measure_lanes<E, T>(block, block.in(job, (const E*)job.x), u, m);
     V removed[VECTORS], shift[VECTORS], scale[VECTORS], offset[VECTORS];
     double center[WIDTH], lower[WIDTH], upper[WIDTH];
     for (int l = 0; l < block.width; l++) {
@@ -276,17 +304,19 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
         }
     }
 
-    E* y = (E*)job.y + block.template offset<E>(job);
+    const LanePlace<E> y = block.in(job, (E*)job.y);
     for (int j = 0; j < VECTORS; j++) {
         V rho = all((T)0);
         for (int k = 0; k < block.used(j); k++) rho[k] = (T)job.state[(block.group + j * N + k) * STATE_SIZE + RHO];
         scale[j] = rho * block.parameters(job, job.gammas, j, 1), offset[j] = block.parameters(job, job.betas, j, 0);
     }
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < rows; i++) {
+        ask_to_write(y.row(i + AHEAD));
         for (int j = 0; j < VECTORS; j++) {
             V z = (load(u + i * WIDTH + j * N) - removed[j]) + shift[j];
-            block.put(y + i * job.features, j, z * scale[j] + offset[j]);
+            block.put(y.row(i), j, z * scale[j] + offset[j]);
         }
+    }
     return DONE;
 }
 

@@ -79,21 +79,25 @@ struct Slope {
         return choose(~(vanish & (a == (T)0)), w);
     }
 
-    GN_MEMBER void add(V r, V x, PullSums<T>& sums, I fresh) const {
-        if (POWER == ONE || POWER == NONE) return;
+    // Returns what `at` will, but for φ = 1 and ∞.
+    GN_MEMBER V add(V r, V x, PullSums<T>& sums, I fresh) const {
+        if (POWER == ONE || POWER == NONE) return V{};
         if (POWER == EDGES) {
             sums.slope.part += choose(fresh & (x == lower), all((T)1));
             sums.moment.part += choose(fresh & (x == upper), all((T)1));
-            return;
+            return V{};
         }
         if (PHI) {
             V scaled = r * inverse, a = absolute(scaled), log2_a;
             V w = choose(~(vanish & (a == (T)0)), general_power(larger(a, all((T)TINY)), s, log2_a));
-            sums.slope.part += choose(fresh, smaller(w, cap));
+            V capped = smaller(w, cap);
+            sums.slope.part += choose(fresh, capped);
             sums.moment.part += choose(fresh, scaled * w * log2_a);
-            return;
+            return capped;
         }
-        sums.slope.part += choose(fresh, weight(r));
+        V w = weight(r);
+        sums.slope.part += choose(fresh, w);
+        return w;
     }
 
     // The share of a value, up to the factor 1 / Σw.

@@ -16,26 +16,31 @@ enum Parameters : int64_t { PER_GROUP, PER_RUN, PER_VALUE };
 
 enum Spread : int64_t { NO_SPREAD, RMS, MEAN_ABS, MAX_ABS, ROBUST };
 
-enum Needs : int64_t { NEED_PHI = 1, NEED_ALPHA = 2, NEED_SHIFT = 4, NEED_GAMMA = 8, NEED_BETA = 16 };
-
 // Results of a call. REFUSED: right values, but outside of what these kernels are written for; nothing was changed that
 // anyone reads. The caller takes its other path.
 enum Status : int64_t { DONE, REFUSED, WRONG };
 
 struct Job {
+    // The same for all calls with tensors of one kind.
     int64_t dtype, layout;
     int64_t groups, runs, length, run_stride, group_stride;  // ROWS, in elements
     int64_t segments, features, rows;                        // LANES; `rows` per segment unless there are offsets
     int64_t parameters, period, phi_count;                   // parameters of group i are those of group i % period
-    int64_t centered, spread, needs, threads;
-    double phi, alpha, eps, psi, psi_factor, spread_floor, grad_floor, momentum;
+    int64_t centered, spread;
+    double phi, alpha, eps, psi, psi_factor, spread_floor, grad_floor;
+    double phi_low, phi_high, phi_start;  // φ = low + (high − low)·sigmoid(offset + start), if high > 0
+    // Of one call.
+    int64_t threads;
+    double momentum;
     const int64_t* offsets;  // LANES: first row of every segment, and the number of rows
     const void *x, *g;
     void *y, *dx;
-    const void *phis, *alphas, *shifts, *gammas, *betas;  // of the computing dtype, or null
+    const void *phis;  // or the offsets of a learned φ; of the computing dtype, as all parameters, or null
+    const void *alphas, *shifts, *gammas, *betas;
     double* state;                                        // STATE_SIZE numbers per group, from forward to backward
     void *center, *spread_out, *mean, *var;               // of the computing dtype, one per group, or null
     void *running_mean, *running_var, *running_center, *running_scale;  // of the computing dtype, or null
+    int64_t* batches;                                                   // a counter, or null
     void *d_phi, *d_alpha, *d_shift, *d_gamma, *d_beta;                 // of the computing dtype, or null
 };
 

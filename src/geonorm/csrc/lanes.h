@@ -6,8 +6,26 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// Rows ahead that are asked of the memory: the lines of a block lie too far apart for the hardware to guess.
-enum { AHEAD = 24 };
+// Rows ahead that are asked of the memory, into the second cache: the lines of a block lie too far apart for the hardware
+// to guess, and often in few sets of the first.
+enum { AHEAD = 8 };
+
+template <class E>
+GN_INLINE void ask_for(const E* row) {
+    __builtin_prefetch(row, 0, 2);
+}
+template <class E>
+GN_INLINE void ask_to_write(E* row) {
+    __builtin_prefetch(row, 1, 2);
+}
+
+// Where the rows of a block lie in a tensor.
+template <class E>
+struct LanePlace {
+    E* first;
+    int64_t stride;
+    E* row(int64_t i) const { return first + i * stride; }
+};
 
 enum { VECTORS = 2 };  // vectors side by side in a block: a whole cache line of AVX2
 
@@ -26,8 +44,8 @@ struct LaneBlock {
         group = segment * job.features + feature;
     }
     template <class E>
-    int64_t offset(const Job& job) const {
-        return first_row * job.features + feature;
+    LanePlace<E> in(const Job& job, E* tensor) const {
+        return LanePlace<E>{tensor + first_row * job.features + feature, job.features};
     }
     // Lanes of vector j that are used.
     int64_t used(int j) const { return width - j * N < N ? (width - j * N > 0 ? width - j * N : 0) : (int64_t)N; }

@@ -31,6 +31,9 @@ struct Scratch {
 // A few large blocks would stay allocated for ever otherwise.
 static const size_t KEEP_BYTES = (size_t)64 << 20;
 
+// Copies up to this size are worth making: they stay in the cache until they are read again.
+static const int64_t CACHE_BYTES = (int64_t)1 << 20;
+
 template <class T>
 GN_INLINE void swap_values(T& a, T& b) {
     T c = a;

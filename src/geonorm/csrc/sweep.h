@@ -80,10 +80,11 @@ static Sums sweep(const T* x, int64_t n, Point<T> y, double scale, Exponent expo
     }
     double nearest = 1e30;
     for (int l = 0; l < N; l++) nearest = least_of(nearest, closest[l]);
-    if (!(nearest > TINY)) return sweep_with_ties<POWER>(x, n, y, scale, exponent);
+    const Power with_ties = POWER == GENERAL_BELOW_TWO ? GENERAL : POWER;
+    if (!(nearest > TINY)) return sweep_with_ties<with_ties>(x, n, y, scale, exponent);
     Sums sums = {0, 0, 0, 0, nearest};
     if (n % N) {
-        sums = sweep_with_ties<POWER>(x + (n - n % N), n % N, y, scale, exponent);
+        sums = sweep_with_ties<with_ties>(x + (n - n % N), n % N, y, scale, exponent);
         sums.closest = least_of(sums.closest, nearest);
     }
     sums.above += most_of(0.5 * (sizes + difference), 0), sums.below += most_of(0.5 * (sizes - difference), 0);
@@ -98,7 +99,7 @@ static Sums sweep_any(const T* x, int64_t n, Point<T> y, double scale, Exponent 
     switch (exponent.power()) {
         case ROOT: return sweep<ROOT>(x, n, y, scale, exponent);
         case GENERAL:
-            return below_two ? sweep<GENERAL>(x, n, y, scale, exponent)
+            return below_two ? sweep<GENERAL_BELOW_TWO>(x, n, y, scale, exponent)
                              : sweep_with_ties<GENERAL>(x, n, y, scale, exponent);
         default:
             return below_two ? sweep<ANY>(x, n, y, scale, exponent) : sweep_with_ties<ANY>(x, n, y, scale, exponent);

@@ -140,9 +140,11 @@ GN_INLINE F64 inverse_root(F64 a) {
 
 template <class T>
 GN_INLINE double total(typename Of<T>::V v) {
-    double sum = 0;
-    for (int i = 0; i < Of<T>::N; i++) sum += v[i];
-    return sum;
+    double sums[Of<T>::N / 2];  // in pairs: a chain of additions would wait for each
+    for (int i = 0; i < Of<T>::N / 2; i++) sums[i] = (double)v[i] + (double)v[i + Of<T>::N / 2];
+    for (int width = Of<T>::N / 4; width > 0; width /= 2)
+        for (int i = 0; i < width; i++) sums[i] += sums[i + width];
+    return sums[0];
 }
 
 // Half precision: bfloat16 is the upper half of a float32; float16 needs hardware or arithmetic.

@@ -55,19 +55,23 @@ def reduced_dims(x: Tensor, dim: int | Sequence[int] | None, empty_ok: bool = Fa
 
 def per_group(value: Tensor, shape: Sequence[int], dims: tuple[int, ...], name: str) -> Tensor:
     """A statistic with the reduced axes kept, from one that broadcasts over the kept axes (or has all axes already)."""
-    if value.numel() == 1:
-        return value.reshape([1] * len(shape))
+    full = per_group_shape(value.shape, shape, dims, name)
+    return value if value.dim() == len(full) else value.reshape(full)
+
+
+def per_group_shape(given: Sequence[int], shape: Sequence[int], dims: tuple[int, ...], name: str) -> list[int]:
+    """The shape of that statistic, with all axes of x."""
     kept = [n for d, n in enumerate(shape) if d not in dims]
     full = [1 if d in dims else n for d, n in enumerate(shape)]
-    if value.dim() == len(shape) and _broadcasts(value.shape, full):
-        return value
-    if value.dim() <= len(kept) and _broadcasts(value.shape, kept):
-        value = value.reshape([1] * (len(kept) - value.dim()) + list(value.shape))
-        for d in dims:
-            value = value.unsqueeze(d)
-        return value
+    if len(given) == len(shape) and _broadcasts(given, full):
+        return list(given)
+    if len(given) <= len(kept) and _broadcasts(given, kept):
+        sizes = [1] * (len(kept) - len(given)) + list(given)
+        return [1 if d in dims else sizes.pop(0) for d in range(len(shape))]
+    if math.prod(given) == 1:
+        return [1] * len(shape)
     raise ValueError(
-        f"expected {name} to broadcast over the kept dimensions {tuple(kept)} (got shape {tuple(value.shape)}); "
+        f"expected {name} to broadcast over the kept dimensions {tuple(kept)} (got shape {tuple(given)}); "
         f"x has shape {tuple(shape)} and is reduced over dim {dims}"
     )
 

@@ -12,7 +12,7 @@ from ..distributed import Group, group_name, grouping
 from ..ops import Axes, Running, Segments, check_values
 from ._arguments import broadcastable, check_floating, exponent, floating, per_group, reduced_dims, segments, weights
 from ._center import check_sweeps
-from ._norm import Inputs, NormStatistics, make_rule
+from ._norm import Inputs, LearnedPhi, NormStatistics, make_rule
 from ._normalize import normalize
 from ._segments import by_row, of_segment
 
@@ -123,7 +123,7 @@ def joint_groups(x: Tensor, dim: int | Sequence[int] | None, process_group: Grou
 def aug_parts(
     x: Tensor,
     dim: int | Sequence[int] | Axes | None,
-    phi: float | Tensor,
+    phi: float | Tensor | LearnedPhi,
     *,
     alpha: float | Tensor,
     weight: Tensor | None,
@@ -146,12 +146,15 @@ def aug_parts(
     ``dim`` may be the groups themselves, which may extend over processes.
     """
     check_floating(x)
+    learned = phi if isinstance(phi, LearnedPhi) and batch is None else None
+    if isinstance(phi, LearnedPhi):
+        phi = phi.value() if learned is None else phi.offset
     power = exponent(phi)
     check_sweeps(sweeps)
     if batch is None:
         axes = dim if isinstance(dim, Axes) else Axes(reduced_dims(x, dim))
         groups: Axes | Segments = axes
-        if isinstance(power, Tensor):
+        if isinstance(power, Tensor) and learned is None:
             power = per_group(power, x.shape, axes.dims, "phi")
         share = None if element_weight is None else weights(element_weight, floating(x))
     else:
@@ -176,9 +179,9 @@ def aug_parts(
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
         inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, share)
-        output, statistics = normalize(inputs, Axes((0,)), rule, running, measured)
+        output, statistics = normalize(inputs, Axes((0,)), rule, running, measured, learned)
         return output.reshape(()), statistics
-    return normalize(Inputs(x, power, alpha, None, weight, bias, share), groups, rule, running, measured)
+    return normalize(Inputs(x, power, alpha, None, weight, bias, share), groups, rule, running, measured, learned)
 
 
 def affine_norm(

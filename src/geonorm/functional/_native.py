@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -21,8 +22,9 @@ from torch.nn import Parameter
 
 from ..ops import Axes, Grouping, Running, follow_batch, native
 from ..ops.arrange import Arrangement, arrange, arrange_segments
+from ._arguments import per_group_shape
 from ._gaussian import robust_factor
-from ._norm import Inputs, NormStatistics, Rule
+from ._norm import Inputs, LearnedPhi, NormStatistics, Rule
 from ._spread import MEAN_ABS_FACTOR
 
 _COMPUTING = {
@@ -34,7 +36,7 @@ _COMPUTING = {
 _SPREADS = {2.0: native.RMS, 1.0: native.MEAN_ABS, math.inf: native.MAX_ABS, None: native.ROBUST}
 _LARGEST_SPREAD_PHI = 3.0  # above, equal deviations would lose their part of the gradient
 CPU = torch.device("cpu")  # named at every allocation: there may be a default device
-_NOTHING = (None,) * 4
+_NOTHING = (None,) * 5
 
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
@@ -45,10 +47,10 @@ class Plan(NamedTuple):
     """A call that the kernels take."""
 
     arrangement: Arrangement
-    numbers: native.Numbers
-    offsets: Tensor | None
+    kind: bytes  # of the tensors, as the kernels read it
     strides: tuple[int, ...]  # of x as the kernels read it
     dtype: torch.dtype  # computing
+    offsets: Tensor | None = None
 
 
 def _is_plain(value: Any) -> bool:
@@ -58,64 +60,79 @@ def _is_plain(value: Any) -> bool:
     return value.is_cpu and not _is_wrapped(value)
 
 
-def plan(of: Inputs, groups: Grouping, rule: Rule, running: Running | None) -> Plan | None:
+def plan(of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None = None) -> Plan | None:
     """How to run a normalization natively; None for torch."""
     if torch.compiler.is_compiling() or native.library() is None:
         return None
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return None
-    x = of.x
-    if of.weight is not None or rule.sweeps is not None or rule.scale_first or rule.power not in _SPREADS:
+    x, phi, alpha, *_ = of
+    if of.weight is not None or not _is_plain(x) or x.layout is not torch.strided or x.is_neg():
         return None
-    shapes: tuple[tuple[int, ...] | None, ...] = ()
+    if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
+        return None
+    shapes: list[torch.Size | None] = []
     for value in of[1:6]:
         if value is None or type(value) is float:
-            shapes += (None,)
+            shapes.append(None)
         elif _is_plain(value):
-            shapes += (value.shape,)  # type: ignore[union-attr]
+            shapes.append(value.shape)  # type: ignore[union-attr]
         else:
             return None
-    if not _is_plain(x):
+    numbers = (phi if type(phi) is float else 0.0, alpha if type(alpha) is float else 0.0)
+    between = None if learned is None else learned[1:]
+    if isinstance(groups, Axes):
+        return _plan(x.shape, x.stride(), x.dtype, groups.dims, None, tuple(shapes), numbers, between, rule)
+    if x.shape[0] != len(groups.index) or not _is_plain(groups.index):
         return None
-    dtype = _COMPUTING.get(x.dtype)
-    if dtype is None or x.layout is not torch.strided or x.is_neg() or torch._C._len_torch_dispatch_stack():
-        return None
-    if torch._C._get_tracing_state() is not None:
+    found = _plan(x.shape, (), x.dtype, (), groups.number, tuple(shapes), numbers, between, rule)
+    offsets = None if found is None else native.segment_offsets(groups.index, groups.number)
+    return None if found is None or offsets is None else found._replace(offsets=offsets)
+
+
+@lru_cache(maxsize=1024)
+def _plan(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    x_dtype: torch.dtype,
+    dims: tuple[int, ...],
+    segments: int | None,
+    shapes: tuple[torch.Size | None, ...],
+    numbers: tuple[float, float],
+    between: tuple[float, ...] | None,
+    rule: Rule,
+) -> Plan | None:
+    """The part of a plan that is the same for all tensors of one kind. ``shapes``: of φ, α, shift, γ and β."""
+    dtype = _COMPUTING.get(x_dtype)
+    if dtype is None or rule.sweeps is not None or rule.scale_first or rule.power not in _SPREADS:
         return None
     if rule.power is None and not 1.01 <= rule.spread_phi <= _LARGEST_SPREAD_PHI:
         return None
-    phi_shape, shapes = shapes[0], shapes[1:]
-    strides, offsets = x.stride(), None
-    if isinstance(groups, Axes):
-        arrangement = arrange(x.shape, strides, groups.dims, shapes, phi_shape)
-        if arrangement is None:  # as a contiguous copy
-            strides = _contiguous_strides(x.shape)
-            arrangement = arrange(x.shape, strides, groups.dims, shapes, phi_shape)
+    phi = shapes[0]
+    if between is not None and phi is not None:
+        phi = torch.Size(per_group_shape(phi, shape, dims, "phi"))
+    if segments is None:
+        arrangement = arrange(shape, strides, dims, shapes[1:], phi)
     else:
-        if x.shape[0] != len(groups.index) or not _is_plain(groups.index):
-            return None
-        strides = _contiguous_strides(x.shape)
-        arrangement = arrange_segments(x.shape, groups.number, shapes, phi_shape)
-        if arrangement is not None:
-            offsets = native.segment_offsets(groups.index, groups.number)
-            if offsets is None:
-                return None
+        arrangement = arrange_segments(shape, segments, shapes[1:], phi)
+    if arrangement is None and segments is None:  # as a contiguous copy
+        strides = _contiguous_strides(shape)
+        arrangement = arrange(shape, strides, dims, shapes[1:], phi)
     if arrangement is None:
         return None
-    factor = 0.0 if running is None else float(running.factor)
-    numbers = native.Numbers(
-        of.phi if not isinstance(of.phi, Tensor) else 0.0,
-        of.alpha if not isinstance(of.alpha, Tensor) else 0.0,
+    choices = native.Numbers(
+        rule.centered,
+        _SPREADS[rule.power] if rule.scaled else native.NO_SPREAD,
+        *numbers,
         rule.eps,
         rule.spread_phi,
         robust_factor(rule.spread_phi) if rule.power is None else 1.0,
         rule.spread_floor * MEAN_ABS_FACTOR,
         rule.grad_floor,
-        factor,
-        rule.centered,
-        _SPREADS[rule.power] if rule.scaled else native.NO_SPREAD,
+        *(between or ()),
     )
-    return Plan(arrangement, numbers, offsets, strides, dtype)
+    strides = strides if segments is None else _contiguous_strides(shape)
+    return Plan(arrangement, native.kind(x_dtype, arrangement, choices), strides, dtype)
 
 
 def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
@@ -129,55 +146,53 @@ def _dense(value: Tensor, like: Tensor, strides: tuple[int, ...]) -> Tensor:
     """The value in the dtype of x and with the strides that the kernels read."""
     if value.dtype == like.dtype and value.stride() == strides and not value.is_neg():
         return value
-    return torch.empty_strided(value.shape, strides, dtype=like.dtype, device=CPU).copy_(value)
+    return torch.empty_strided(value.shape, strides, dtype=like.dtype, device=CPU).copy_(value.detach())
 
 
-def _expanded(value: float | Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-    """A parameter in the computing dtype, contiguous, of the common shape."""
+def _expanded(value: float | Tensor | None, shape: tuple[int, ...], count: int, dtype: torch.dtype) -> Tensor | None:
+    """A parameter in the computing dtype, contiguous, of the common shape with ``count`` entries."""
     if not isinstance(value, Tensor):
         return None
-    value = value.detach().resolve_neg()
-    if value.dtype != dtype:
-        value = value.to(dtype)
-    if value.numel() != math.prod(shape):
-        value = value.expand(shape)
-    return value if value.is_contiguous() else value.contiguous()
+    if value.dtype == dtype and value.numel() == count and value.is_contiguous() and not value.is_neg():
+        return value
+    value = value.detach().resolve_neg().to(dtype)
+    return (value if value.numel() == count else value.expand(shape)).contiguous()
 
 
 def _parameters(of: Inputs, plan: Plan) -> tuple[Tensor | None, ...]:
     """φ, α, shift, γ, β as the kernels read them."""
-    shape, dtype = plan.arrangement.parameter_shape, plan.dtype
-    phi = _expanded(of.phi, plan.arrangement.phi_shape, dtype)
-    return phi, *[_expanded(value, shape, dtype) for value in (of.alpha, of.shift, of.gamma, of.beta)]
+    a, dtype = plan.arrangement, plan.dtype
+    shape, count = a.parameter_shape, a.parameter_count
+    phi = _expanded(of.phi, a.phi_shape, a.phi_count, dtype)
+    return phi, *[_expanded(value, shape, count, dtype) for value in (of.alpha, of.shift, of.gamma, of.beta)]
 
 
 def run(
     of: Inputs, plan: Plan, running: Running | None, measured: bool, again: Again
 ) -> tuple[Tensor, NormStatistics | None] | None:
     """Output and statistics (if ``measured``); None if the kernels refuse the data. ``again``: the same on torch."""
-    a = plan.arrangement
+    a, dtype = plan.arrangement, plan.dtype
     buffers: tuple[Tensor | None, ...] = _NOTHING
-    follows = running is not None and _can_follow(running, a, plan.dtype)
-    if follows and running is not None:
-        buffers = running[:4]
-    shape, dtype = a.statistics_shape, plan.dtype
-    x = of.x.detach()
-    if x.stride() != plan.strides:
-        x = _dense(x, x, plan.strides)
+    factor, follows = 0.0, False
+    if running is not None and _can_follow(running, a, dtype):
+        buffers, factor, follows = (*running[:4], running.batches), float(running.factor), True
+    x = _dense(of.x, of.x, plan.strides)
     y = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=CPU)
     state = torch.empty(a.groups * native.state_size(), dtype=torch.float64, device=CPU)
-    statistics: tuple[Tensor | None, ...] = _NOTHING
+    statistics: tuple[Tensor | None, ...] = _NOTHING[:4]
     if measured or (running is not None and not follows):
-        statistics = tuple([torch.empty(shape, dtype=dtype, device=CPU) for _ in range(4)])
+        statistics = tuple([torch.empty(a.statistics_shape, dtype=dtype, device=CPU) for _ in range(4)])
+        measured = True
     parameters = _parameters(of, plan)
-    if not native.forward(x, y, a, plan.numbers, plan.offsets, parameters, state, statistics, buffers):
+    if not native.forward(plan.kind, x, y, plan.offsets, parameters, state, statistics, buffers, factor):
         return None
     if follows:
         torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
     if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in of[:6]):
         made = _Made(y, state, statistics, parameters, plan, again)
-        y, *statistics = _Native.apply(*of[:6], made)  # type: ignore
-    if statistics is _NOTHING or statistics[0] is None:
+        outputs = _apply(*of[:6], made)
+        y, statistics = (outputs[0], outputs[1:]) if measured else (outputs, statistics)
+    if not measured:
         return y, None
     found = NormStatistics(*statistics, mass=_mass(plan))  # type: ignore
     if running is not None and not follows:
@@ -188,8 +203,12 @@ def run(
 def _can_follow(running: Running, a: Arrangement, dtype: torch.dtype) -> bool:
     if running.over or a.segments != 1 or a.groups != running.mean.numel():
         return False
-    buffers = [buffer for buffer in running[:4] if isinstance(buffer, Tensor)]
-    return all(b.dtype == dtype and b.numel() == a.groups and b.is_contiguous() and _is_plain(b) for b in buffers)
+    for buffer in running[:4]:
+        if isinstance(buffer, Tensor) and not (
+            buffer.dtype == dtype and buffer.numel() == a.groups and buffer.is_contiguous() and _is_plain(buffer)
+        ):
+            return False
+    return running.batches is None or (running.batches.dtype == torch.int64 and _is_plain(running.batches))
 
 
 def _mass(plan: Plan) -> Tensor:
@@ -224,7 +243,7 @@ class _Native(torch.autograd.Function):
         gamma: Tensor | None,
         beta: Tensor | None,
         made: _Made,
-    ) -> tuple[Tensor | None, ...]:
+    ) -> Tensor | tuple[Tensor | None, ...]:
         tensors = [value if isinstance(value, Tensor) else None for value in (phi, alpha)]
         # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
         ctx.beta = None if beta is None else (beta.shape, beta.dtype)
@@ -233,12 +252,14 @@ class _Native(torch.autograd.Function):
         ctx.numbers = [None if isinstance(value, Tensor) else value for value in (phi, alpha)]
         ctx.save_for_backward(x, *tensors, shift, gamma)
         ctx.set_materialize_grads(False)
-        if statistics[0] is not None:
-            ctx.mark_non_differentiable(*statistics[2:])
+        if statistics[0] is None:
+            return y
+        ctx.mark_non_differentiable(*statistics[2:])
         return y, *statistics
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        grads = (*grads, None, None) if len(grads) == 1 else grads
         x, phi, alpha, shift, gamma = ctx.saved_tensors
         needs = ctx.needs_input_grad[:6]
         plain = grads[0] is None or (_is_plain(grads[0]) and torch._C._has_storage(grads[0]))  # not a batch of them
@@ -252,6 +273,10 @@ class _Native(torch.autograd.Function):
             kinds = [None if v is None else (v.shape, v.dtype) for v in (phi, alpha, shift, gamma)]
             found = _gradients(x, needs, grads[0], ctx.plan, ctx.state, ctx.parameters, [*kinds, ctx.beta])
         return *found, None
+
+
+# Past Function.apply, which looks for torch.func transforms; ``plan`` has done so.
+_apply: Any = super(torch.autograd.Function, _Native).apply
 
 
 def _gradients(
@@ -268,14 +293,11 @@ def _gradients(
     x = _dense(x, x, plan.strides)
     g = _dense(grad, x, plan.strides)
     dx = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=CPU)
-    shapes = (a.phi_shape, *[a.parameter_shape] * 4)
-    found = tuple(
-        [
-            torch.empty(shape, dtype=plan.dtype, device=CPU) if need else None
-            for need, shape in zip(needs[1:], shapes, strict=True)
-        ]
-    )
-    native.backward(x, g, dx, a, plan.numbers, plan.offsets, parameters, state, found)
+    found: list[Tensor | None] = []
+    for need, kind, expanded in zip(needs[1:], kinds, (a.phi_shape, *[a.parameter_shape] * 4), strict=True):
+        shape = expanded if kind is None or kind[0].numel() != math.prod(expanded) else kind[0]
+        found.append(torch.empty(shape, dtype=plan.dtype, device=CPU) if need else None)
+    native.backward(plan.kind, x, g, dx, plan.offsets, parameters, state, tuple(found))
     return dx, *[
         None if grad is None or kind is None else _like(grad, *kind) for grad, kind in zip(found, kinds, strict=True)
     ]
@@ -283,8 +305,7 @@ def _gradients(
 
 def _like(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     """In the shape and dtype of a parameter that may have been expanded."""
-    if grad.shape != shape:
-        grad = grad.reshape(shape) if grad.numel() == shape.numel() else grad.sum_to_size(shape)
+    grad = grad if grad.shape == shape else grad.sum_to_size(shape)
     return grad if grad.dtype == dtype else grad.to(dtype)
 
 

@@ -80,6 +80,21 @@ def make_rule(spread: str | float, spread_phi: float, spread_floor: float, **cho
     return Rule(power=power, spread_phi=spread_phi, spread_floor=spread_floor, **choices)
 
 
+class LearnedPhi(NamedTuple):
+    """φ = low + (high − low)·sigmoid(offset + start), not yet computed: the kernels do that themselves.
+
+    ``offset`` broadcasts over the kept dimensions.
+    """
+
+    offset: Tensor
+    low: float
+    high: float
+    start: float
+
+    def value(self) -> Tensor:
+        return self.low + (self.high - self.low) * torch.sigmoid(self.offset + self.start)
+
+
 class Inputs(NamedTuple):
     """The tensors of one normalization; numbers stay numbers."""
 

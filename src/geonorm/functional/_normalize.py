@@ -14,33 +14,45 @@ from torch import Tensor
 
 from ..ops import Axes, Grouping, Running, can_look, follow_batch
 from . import _native
+from ._arguments import per_group
 from ._implicit import pack, unpack, visible
-from ._norm import Found, Incoming, Inputs, NormStatistics, Rule, backward, forward
+from ._norm import Found, Incoming, Inputs, LearnedPhi, NormStatistics, Rule, backward, forward
 
 _BLOCK = 1 << 20  # elements: fewer would not repay the solver's work per block
 Values = TypeVar("Values", Inputs, Found, Incoming)
 
 
 def normalize(
-    of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, measured: bool = True
+    of: Inputs,
+    groups: Grouping,
+    rule: Rule,
+    running: Running | None = None,
+    measured: bool = True,
+    learned: LearnedPhi | None = None,
 ) -> tuple[Tensor, NormStatistics | None]:
     """The normalized x in x's dtype, and the statistics in the computing dtype (float32 for half precision).
 
     ``alpha``, ``shift``, ``gamma`` and ``beta`` broadcast to x; φ to the statistics; ``weight`` has x's shape. Entries
     of weight 0 come out as 0. The buffers of ``running`` follow the statistics, which come back if ``measured``.
+    With ``learned``, ``phi`` is its offset.
     """
-    plan = None if groups.joint else _native.plan(of, groups, rule, running)
+    plan = None if groups.joint else _native.plan(of, groups, rule, learned)
     if plan is not None:
-        found = _native.run(of, plan, running, measured, lambda again: _on_torch(again, groups, rule))
+        found = _native.run(of, plan, running, measured, lambda again: _on_torch(again, groups, rule, learned))
         if found is not None:
             return found
-    y, statistics = _on_torch(of, groups, rule)
+    y, statistics = _on_torch(of, groups, rule, learned)
     if running is not None:
         follow_batch(running, *statistics)
     return y, statistics
 
 
-def _on_torch(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, NormStatistics]:
+def _on_torch(
+    of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None = None
+) -> tuple[Tensor, NormStatistics]:
+    if learned is not None and isinstance(of.phi, Tensor) and isinstance(groups, Axes):
+        phi = learned._replace(offset=of.phi).value()
+        of = of._replace(phi=per_group(phi, of.x.shape, groups.dims, "phi"))
     arguments = visible(*of)
     y, *statistics = _Normalize.apply(*arguments, *unpack(groups), *rule)  # type: ignore[no-untyped-call]
     return y, NormStatistics(*statistics[:5])

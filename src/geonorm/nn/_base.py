@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from ..functional._arguments import exponent, spread_power
+from ..functional._norm import LearnedPhi
 from ..functional._spread import robust_exponent
 
 SINGLE_ELEMENT = ("error", "running", "identity")
@@ -126,11 +127,15 @@ class NormLayer(nn.Module):
     @property
     def phi(self) -> float | Tensor:
         """The exponent: a number, or the learned values."""
-        if self.phi_offset is None:
+        phi = self._phi()
+        return phi.value() if isinstance(phi, LearnedPhi) else phi
+
+    def _phi(self) -> float | LearnedPhi:
+        offset = self.phi_offset
+        if offset is None:
             return self.phi_start
         low, high = self.phi_range
-        start = math.log((self.phi_start - low) / (high - self.phi_start))
-        return low + (high - low) * torch.sigmoid(self.phi_offset + start)
+        return LearnedPhi(offset, low, high, math.log((self.phi_start - low) / (high - self.phi_start)))
 
     def _alpha(self) -> float | Tensor:
         learned: Tensor | None = getattr(self, self._alpha_name)

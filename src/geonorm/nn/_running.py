@@ -69,30 +69,33 @@ class RunningNormLayer(NormLayer):
         self.reset_running_stats()
 
     def _running(self, over: tuple[int, ...] = ()) -> Running | None:
-        """The buffers that are to follow this batch, which is counted. ``over``: as in ``ops.Running``."""
-        if not self.training or self.num_batches_tracked is None or statistics_paused():
+        """The buffers that are to follow this batch, and the counter. ``over``: as in ``ops.Running``."""
+        buffers = self._buffers  # attributes of a module are slow to find
+        batches = buffers["num_batches_tracked"]
+        if not self.training or batches is None or statistics_paused():
             return None
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.running_center is not None
-        self.num_batches_tracked.add_(1)
-        factor: float | Tensor
-        factor = 1.0 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
-        return Running(self.running_mean, self.running_var, self.running_center, self.running_scale, factor, over)
+        mean, var, center = buffers["running_mean"], buffers["running_var"], buffers["running_center"]
+        assert mean is not None
+        assert var is not None
+        assert center is not None
+        factor = 1.0 / (batches.double() + 1) if self.momentum is None else self.momentum
+        return Running(mean, var, center, buffers["running_scale"], factor, over, batches)
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Per channel, what evaluation subtracts, the squared spread it divides by, γ and β.
 
         Copies of the buffers, so that a later update harms no backward.
         """
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.running_center is not None
-        removed = self.running_center.clone() * self._alpha()
+        mean, var, center, alpha = self.running_mean, self.running_var, self.running_center, self._alpha()
+        assert mean is not None
+        assert var is not None
+        assert center is not None
+        removed = (center.clone() if isinstance(alpha, Tensor) else center) * alpha
         if self.running_scale is not None:
             variance = self.running_scale.clone()
         else:
-            variance = self.running_var + (self.running_mean - removed).square()
+            gap = mean - removed
+            variance = torch.addcmul(var, gap, gap)
         return removed, variance, self.weight, self.bias
 
     def _evaluate(self, input: Tensor) -> Tensor:

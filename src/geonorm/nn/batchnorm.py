@@ -52,12 +52,11 @@ class _AugBatchNorm(RunningNormLayer):
             return self._evaluate(input)
         if values == 1 and self.single_element == "identity":
             return pass_through(input, gamma, beta)
-        phi, alpha = self.phi, self._alpha()
         return aug_parts(
             input,
             groups,
-            along_channels(phi, input),
-            alpha=along_channels(alpha, input),
+            self._phi(),
+            alpha=along_channels(self._alpha(), input),
             weight=gamma,
             bias=beta,
             element_weight=element_weight(mask, weight),

@@ -80,7 +80,7 @@ class AugGraphNorm(NormLayer):
         return aug_parts(
             x,
             None,
-            self.phi,
+            self._phi(),
             alpha=self._alpha(),
             weight=self.weight,
             bias=self.bias,

@@ -118,7 +118,7 @@ class AugGroupNorm(ChannelGroups):
         output, _ = aug_parts(
             self._split(input, input),
             tuple(range(2, input.dim() + 1)),
-            self.phi,
+            self._phi(),
             alpha=self._per_channel(self._alpha(), input),
             weight=self._per_channel(self.weight, input),
             bias=self._per_channel(self.bias, input),

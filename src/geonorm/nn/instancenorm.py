@@ -57,12 +57,11 @@ class _AugInstanceNorm(RunningNormLayer):
                 f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}; "
                 "choose single_element='identity', or 'running' with track_running_stats=True"
             )
-        phi, alpha = self.phi, self._alpha()
         return aug_parts(
             input,
             dims,
-            along_channels(phi, input),
-            alpha=along_channels(alpha, input),
+            self._phi(),
+            alpha=along_channels(self._alpha(), input),
             weight=gamma,
             bias=beta,
             element_weight=element_weight(mask, weight),

@@ -75,7 +75,7 @@ class AugLayerNorm(NormLayer):
         return aug_parts(
             input,
             tuple(range(-rank, 0)),
-            self.phi,
+            self._phi(),
             alpha=self._alpha(),
             weight=self.weight,
             bias=self.bias,

@@ -1,4 +1,4 @@
-"""How the groups of a tensor lie in memory, in the terms of the native kernels: found once per shape, then looked up.
+"""How the groups of a tensor lie in memory, in the terms of the native kernels.
 
 In memory order, with sizes of 1 left out and neighbours of the same kind merged, kept (K) and reduced (R) dimensions
 alternate. The kernels know these patterns:
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 ROWS, LANES = 0, 1
@@ -33,6 +32,7 @@ class Arrangement(NamedTuple):
     parameters: int
     period: int
     parameter_shape: tuple[int, ...]
+    parameter_count: int
     phi_count: int
     phi_shape: tuple[int, ...]
     statistics_shape: tuple[int, ...]
@@ -63,7 +63,6 @@ def _is_suffix(part: list[int], whole: list[int]) -> bool:
     return part == whole[len(whole) - len(part) :]
 
 
-@lru_cache(maxsize=512)
 def arrange(
     shape: tuple[int, ...],
     strides: tuple[int, ...],
@@ -139,6 +138,7 @@ def arrange(
         mode,
         math.prod(shape[d] for d in outside),
         common,
+        math.prod(common),
         math.prod(phi_shape),
         phi_shape,
         tuple(1 if d in dims else size for d, size in enumerate(shape)),
@@ -146,7 +146,6 @@ def arrange(
     )
 
 
-@lru_cache(maxsize=512)
 def arrange_segments(
     shape: tuple[int, ...],
     number: int,
@@ -177,6 +176,7 @@ def arrange_segments(
         parameters=PER_GROUP,
         period=math.prod(common),
         parameter_shape=common,
+        parameter_count=math.prod(common),
         phi_count=math.prod(phi_shape),
         phi_shape=phi_shape,
         statistics_shape=statistics,

@@ -22,11 +22,10 @@ from .arrange import Arrangement
 
 DONE, REFUSED = 0, 1
 NO_SPREAD, RMS, MEAN_ABS, MAX_ABS, ROBUST = range(5)
-NEED_PHI = 1
 
 _PATH = Path(__file__).with_name("libgeonorm.so")
 _PROCESS = os.getpid()
-_JOB = struct.Struct("=17q8d24Q")  # csrc/job.h
+_KIND, _CALL = struct.Struct("=15q10d"), struct.Struct("=qd25Q")  # the two parts of csrc/job.h
 _CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
 
@@ -64,7 +63,7 @@ def _load() -> _Library | str:
         library.geonorm_instruction_set.restype = ctypes.c_char_p
         library.geonorm_use_openmp.argtypes, library.geonorm_use_openmp.restype = [ctypes.c_void_p], None
         library.geonorm_use_openmp(_openmp())
-        if library.geonorm_job_size() != _JOB.size:
+        if library.geonorm_job_size() != _KIND.size + _CALL.size:
             return f"{_PATH.name} belongs to another version of geonorm; reinstall geonorm"
         return _Library(
             library.geonorm_forward,
@@ -127,6 +126,8 @@ def describe() -> dict[str, str]:
 class Numbers(NamedTuple):
     """The choices of one normalization as the kernels take them."""
 
+    centered: bool
+    spread: int
     phi: float
     alpha: float
     eps: float
@@ -134,13 +135,14 @@ class Numbers(NamedTuple):
     psi_factor: float
     spread_floor: float
     grad_floor: float
-    momentum: float
-    centered: bool
-    spread: int
+    phi_low: float = 0.0
+    phi_high: float = 0.0  # 0: φ is given as it is
+    phi_start: float = 0.0
 
 
-def _address(value: Tensor | None) -> int:
-    return 0 if value is None else value.data_ptr()
+def kind(dtype: torch.dtype, a: Arrangement, numbers: Numbers) -> bytes:
+    """What all calls with tensors of one kind tell the kernels."""
+    return _KIND.pack(_CODES[dtype], *a[:9], a.parameters, a.period, a.phi_count, *numbers)
 
 
 def segment_offsets(batch: Tensor, number: int) -> Tensor | None:
@@ -154,72 +156,41 @@ def segment_offsets(batch: Tensor, number: int) -> Tensor | None:
     return offsets if status == DONE else None
 
 
-def _pack(
-    x: Tensor, a: Arrangement, numbers: Numbers, needs: int, offsets: Tensor | None, addresses: tuple[int, ...]
-) -> bytes:
-    return _JOB.pack(
-        _CODES[x.dtype],
-        *a[:9],
-        a.parameters,
-        a.period,
-        a.phi_count,
-        numbers.centered,
-        numbers.spread,
-        needs,
-        torch.get_num_threads(),
-        *numbers[:8],
-        _address(offsets),
-        *addresses,
-    )
-
-
 def forward(
+    kind: bytes,
     x: Tensor,
     y: Tensor,
-    a: Arrangement,
-    numbers: Numbers,
     offsets: Tensor | None,
     parameters: tuple[Tensor | None, ...],
     state: Tensor,
     statistics: tuple[Tensor | None, ...],
     running: tuple[Tensor | None, ...],
+    momentum: float,
 ) -> bool:
     """Normalize x into y; False if the kernels refuse the data, with nothing changed but y, state and statistics.
 
     Args:
+        kind: of the tensors, and what to do.
         x, y: dense, of the same strides.
-        a, numbers, offsets: what to do.
+        offsets: of segments.
         parameters: φ, α, shift, γ, β as contiguous tensors of the computing dtype.
         state: float64, filled for backward.
         statistics: center, spread, mean, var, filled if given.
-        running: buffers of mean, var, center and squared spread that follow.
+        running: buffers of mean, var, center and squared spread that follow, and the number of batches.
+        momentum: how far they follow.
     """
     found = library()
     assert found is not None
-    addresses = (
-        x.data_ptr(),
-        0,
-        y.data_ptr(),
-        0,
-        *map(_address, parameters),
-        state.data_ptr(),
-        *map(_address, statistics),
-        *map(_address, running),
-        0,
-        0,
-        0,
-        0,
-        0,
-    )
-    return _check(found.forward(_pack(x, a, numbers, 0, offsets, addresses)))
+    tensors = (offsets, x, None, y, None, *parameters, state, *statistics, *running)
+    addresses = [0 if value is None else value.data_ptr() for value in tensors]
+    return _check(found.forward(kind + _CALL.pack(torch.get_num_threads(), momentum, *addresses, 0, 0, 0, 0, 0)))
 
 
 def backward(
+    kind: bytes,
     x: Tensor,
     g: Tensor,
     dx: Tensor,
-    a: Arrangement,
-    numbers: Numbers,
     offsets: Tensor | None,
     parameters: tuple[Tensor | None, ...],
     state: Tensor,
@@ -228,18 +199,9 @@ def backward(
     """Gradients into dx and, if given, those of φ, α, shift, γ and β."""
     found = _load()  # whichever backend is asked for now: forward ran here
     assert isinstance(found, _Library)
-    addresses = (
-        x.data_ptr(),
-        g.data_ptr(),
-        0,
-        dx.data_ptr(),
-        *map(_address, parameters),
-        state.data_ptr(),
-        *(0,) * 8,
-        *map(_address, gradients),
-    )
-    needs = NEED_PHI if gradients[0] is not None else 0
-    if not _check(found.backward(_pack(x, a, numbers, needs, offsets, addresses))):
+    tensors = (offsets, x, g, None, dx, *parameters, state, *(None,) * 9, *gradients)
+    addresses = [0 if value is None else value.data_ptr() for value in tensors]
+    if not _check(found.backward(kind + _CALL.pack(torch.get_num_threads(), 0.0, *addresses))):
         raise MemoryError("geonorm: not enough memory for the gradient")
 
 

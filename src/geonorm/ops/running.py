@@ -18,7 +18,7 @@ class Running(NamedTuple):
     """Buffers of a layer, one entry per channel, and how far they move towards each batch.
 
     ``var`` follows the unbiased variance, ``scale`` the squared spread. ``over`` names dimensions of the statistics
-    that are averaged first (instances).
+    that are averaged first (instances). ``batches`` counts this one too.
     """
 
     mean: Tensor
@@ -27,6 +27,7 @@ class Running(NamedTuple):
     scale: Tensor | None
     factor: float | Tensor
     over: tuple[int, ...] = ()
+    batches: Tensor | None = None
 
 
 @torch.no_grad()  # nothing here may be saved for backward: checkpointing compares what was, with and without it
@@ -42,6 +43,8 @@ def follow_batch(running: Running, center: Tensor, spread: Tensor, mean: Tensor,
     for buffer, value in pairs:
         if buffer is not None:
             follow(buffer, value.mean(running.over) if running.over else value, running.factor)
+    if running.batches is not None:
+        running.batches.add_(1)
 
 
 @torch.no_grad()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -23,10 +24,25 @@ def run(full: bool = False, say: Callable[[str], None] = print) -> list[Result]:
     """
     seconds = 8.0 if full else 1.0
     found = []
+    mode = "full" if full else "short"
     for case in cases(full):
-        found += measure(case, seconds, "full" if full else "short")
+        found += measure(case, seconds, mode)
         say(_line(found, case))
+        with one_thread() as fewer:
+            if fewer:
+                found += measure(case.against_torch(), seconds / 4, mode)
     return found + _grow(full, say)
+
+
+@contextmanager
+def one_thread() -> Iterator[bool]:
+    """Within, torch uses one thread; False if it did so before."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads > 1
+    finally:
+        torch.set_num_threads(threads)
 
 
 def measure(case: Case, seconds: float, mode: str) -> list[Result]:

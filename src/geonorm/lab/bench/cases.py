@@ -38,6 +38,11 @@ class Case(NamedTuple):
     kept: dict[str, int]
     target: float | None
 
+    def against_torch(self) -> Case:
+        """The baseline and the layer alone."""
+        first = next(iter(self.work))
+        return self._replace(work={name: self.work[name] for name in (first, NATIVE)})
+
 
 class _Made(NamedTuple):
     """A provider before it is run: how to build its layer, and on which backend."""
@@ -90,7 +95,13 @@ def cases(full: bool) -> Iterator[Case]:
 
 
 def _ours(name: str, shape: tuple[int, ...], **options: Any) -> Callable[[], Layer]:
-    return lambda: getattr(ours, name)(shape[1], **options)
+    def make() -> Layer:
+        layer = getattr(ours, name)(shape[1], **options)
+        if layer.learn_phi:  # as after some training: at its start φ is 1.5, which has a short form
+            nn.init.normal_(layer.phi_offset, 0.0, 0.3)
+        return layer  # type: ignore[no-any-return]
+
+    return make
 
 
 def _peers(channels: int) -> dict[str, _Made]:

@@ -90,12 +90,22 @@ def mean_ratio(results: Sequence[Result], provider: str) -> float | None:
     return statistics.geometric_mean(ratios) if ratios else None
 
 
+def with_most_threads(results: Sequence[Result]) -> tuple[list[Result], list[Result]]:
+    """Those measured with the most threads, and those with one; the second empty if that is the same."""
+    most = max(result.threads for result in results)
+    main = [result for result in results if result.threads == most]
+    return main, [result for result in results if result.threads == 1 and most > 1]
+
+
 def table(results: Sequence[Result]) -> str:
-    """A Markdown table: one line per row, providers as columns, ratios to torch's own."""
+    """A Markdown table: one line per row, providers as columns, ratios to torch's own; one thread beside."""
+    results, single = with_most_threads(results)
+    alone = by_row(single)
     providers = [name for name in dict.fromkeys(result.provider for result in results) if name in _COLUMNS]
+    heads = [f"{NATIVE}, 1 thread"] if single else []
     lines = [
-        "| forward + backward, over torch's own | to reach | " + " | ".join(providers) + " |",
-        "| --- | --- |" + " --- |" * len(providers),
+        "| forward + backward, over torch's own | to reach | " + " | ".join([*providers, *heads]) + " |",
+        "| --- | --- |" + " --- |" * len([*providers, *heads]),
     ]
     for row, members in by_row(results).items():
         if row.startswith("growth"):
@@ -107,6 +117,9 @@ def table(results: Sequence[Result]) -> str:
             cell = "" if mean is None else f"{mean:.2f}"
             missed = provider == NATIVE and mean is not None and target is not None and mean > target
             cells.append(f"{cell} (missed)" if missed else cell)
+        if single:
+            mean = mean_ratio(alone.get(row, []), NATIVE)
+            cells.append("" if mean is None else f"{mean:.2f}")
         lines.append(f"| {row} | {'' if target is None else f'≤ {target:g}'} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -129,7 +142,11 @@ def picture(results: Sequence[Result], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    rows = {row: members for row, members in by_row(results).items() if mean_ratio(members, NATIVE) is not None}
+    rows = {
+        row: members
+        for row, members in by_row(with_most_threads(results)[0]).items()
+        if mean_ratio(members, NATIVE) is not None
+    }
     figure, axes = pyplot.subplots(figsize=(8, 0.42 * len(rows) + 1.4), layout="constrained")
     for height, members in enumerate(reversed(rows.values())):
         ratio = mean_ratio(members, NATIVE)
