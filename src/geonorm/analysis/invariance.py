@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..surgery.layouts import layout_of
-from ..surgery.pairs import trace
+from ..surgery.pairs import Graph, trace
 from ..surgery.progress import progress
 from .known_invariances import expected_units
 from .observe import Forward, as_double, check_readable, double_copy, first_batch, outputs, samples_of
@@ -133,9 +133,10 @@ def invariance(
     batch = as_double(first_batch(batches) if forward else samples_of(first_batch(batches), samples))
     with torch.random.fork_rng():
         prober = _Prober(double_copy(model, _EPS_FACTOR), double_copy(model), batch, forward)
-        expected = expected_units(model)
+        graph = trace(model)
+        expected = expected_units(model, graph)
         result = Invariance([], [], [])
-        for weight in progress(list(_weights(model)), "invariance"):
+        for weight in progress(list(_weights(model, graph)), "invariance"):
             found = prober.unit_of(weight, expected.get(weight.name), tolerance)
             if isinstance(found, Unit):
                 result.units.append(found)
@@ -154,10 +155,9 @@ class _Weight(NamedTuple):
     groups: int | None
 
 
-def _weights(model: nn.Module) -> Iterator[_Weight]:
+def _weights(model: nn.Module, graph: Graph) -> Iterator[_Weight]:
     """Every parameter of two dimensions or more, once."""
     seen: set[int] = set()
-    graph = trace(model)
     modules = dict(model.named_modules())
     groups = {}
     for name, near in graph.norms.items():
