@@ -218,7 +218,7 @@ FAULTS = [
     Fault(
         "weights of a channel are 3 times another's", "duplicate channels", "conv", _fill("conv", "weight", _copy_row)
     ),
-    Fault("batch of 4 for a width of 768", "small batch", "1", _small_batch),
+    Fault("batch of 4 for a width of 768", "small batch", "2", _small_batch),
     Fault("batch of 2 in front of a dense layer", "two values", "2", _two_values),
     Fault("batch of 1 in front of a dense layer", "single value", "2", _one_sample),
     Fault("InstanceNorm on 1×1 images", "single value", "1", _one_pixel_instance),

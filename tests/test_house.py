@@ -25,6 +25,7 @@ def test_import_needs_torch_and_nothing_else() -> None:
         "new = {m.split('.')[0] for m in set(sys.modules) - before}\n"
         "outside = {m for m in new if m not in sys.stdlib_module_names} - {'geonorm', 'torch'}\n"
         "assert not outside, outside\n"
+        "assert 'geonorm.analysis' not in sys.modules and geonorm.diagnose is geonorm.analysis.diagnose\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 

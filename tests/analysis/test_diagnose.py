@@ -163,6 +163,36 @@ def test_a_layer_that_never_runs_and_one_that_runs_twice() -> None:
     assert found == {"never ran": "note", "shared norm": "note"}
 
 
+def test_what_stands_between_two_norms_counts() -> None:
+    """Something in place between them is something; a container or an Identity is nothing."""
+
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Sequential(nn.BatchNorm1d(8)), nn.BatchNorm1d(8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            y += x.tanh()
+            return self.second(y)
+
+    x = torch.randn(64, 8)
+    assert kinds(InPlace(), x) == {}
+    assert kinds(nn.Sequential(nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.BatchNorm1d(8)), x) == {}
+    inside = nn.Sequential(nn.Sequential(nn.BatchNorm1d(8)), nn.Identity(), nn.Dropout(0.5), nn.BatchNorm1d(8))
+    assert kinds(inside, x) == {"norm after norm": "warning"}
+
+
+def test_dead_channels_are_named_by_their_norm() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8)), nn.ReLU(inplace=True))
+    with torch.no_grad():
+        model[0][1].bias[3] = -30
+    (finding,) = diagnose(model, torch.randn(64, 8)).findings
+    assert (finding.kind, finding.layer, finding.severity, finding.channels) == (
+        "dead channels", "0.1", "warning", [3],
+    )  # fmt: skip
+
+
 def test_a_model_that_fails_is_told_where() -> None:
     model = mlp(nn.BatchNorm1d(15))
     (finding,) = diagnose(model, torch.randn(32, 8)).findings

@@ -42,7 +42,7 @@ def data_faults(readings: Readings, widths: BatchWidth | None, synthetic: bool) 
             "mend it, or say how to call the model with forward=",
         )
     for reading in readings.norms.values():
-        yield from _of_norm(reading, readings, synthetic)
+        yield from _of_norm(reading, readings, widths, synthetic)
     for relu in readings.relus.values():
         dead = (~relu.alive).nonzero().flatten().tolist()
         # Without a norm in front, a few such channels are common in a healthy network.
@@ -57,11 +57,9 @@ def data_faults(readings: Readings, widths: BatchWidth | None, synthetic: bool) 
                 "raise β of these channels to 0 or start them anew; a lower learning rate keeps others alive",
                 dead,
             )
-    if widths is not None:
-        yield from _of_widths(widths)
 
 
-def _of_norm(reading: NormReading, readings: Readings, synthetic: bool) -> Iterator[Finding]:
+def _of_norm(reading: NormReading, readings: Readings, widths: BatchWidth | None, synthetic: bool) -> Iterator[Finding]:
     name = reading.name
     if not reading.calls:
         if not readings.failure:
@@ -112,6 +110,7 @@ def _of_norm(reading: NormReading, readings: Readings, synthetic: bool) -> Itera
             "give each place its own norm",
         )
     if reading.axes == "batch" and reading.moments.batches:
+        yield from _small_batch(reading, widths)
         yield from _collapsed(reading)
         if not synthetic:
             yield from _stale(reading, readings.samples)
@@ -221,18 +220,20 @@ def _heavy_tails(reading: NormReading) -> Iterator[Finding]:
     )
 
 
-def _of_widths(widths: BatchWidth) -> Iterator[Finding]:
-    for layer in widths.layers:
-        if layer.norm is None or layer.values > FEW_VALUES or layer.values <= 2:
-            continue
-        yield Finding(
-            "warning",
-            "small batch",
-            layer.name,
-            f"the batch is too small for {layer.norm}: its statistics are rough, and most directions of the weights "
-            "are not seen",
-            f"{layer.values} values per channel (variance known to ±{100 * math.sqrt(2 / layer.values):.0f} %), width "
-            f"{layer.width}, rank {layer.rank}, kernel {layer.kernel}",
-            "use larger batches, accumulate statistics (SyncBatchNorm), or a norm that does not need the batch: "
-            "geonorm.convert(model, 'auggroup(groups=8)')",
-        )
+def _small_batch(reading: NormReading, widths: BatchWidth | None) -> Iterator[Finding]:
+    if not 2 < reading.values <= FEW_VALUES:
+        return
+    width = next((w for w in widths.layers if w.norm == reading.name), None) if widths is not None else None
+    seen = hidden = ""
+    if width is not None:
+        seen = f"; {width.name} before it has width {width.width}, rank {width.rank} and kernel {width.kernel}"
+        hidden = f", and {width.kernel} directions of the weights are not seen" if width.kernel else ""
+    yield Finding(
+        "warning",
+        "small batch",
+        reading.name,
+        f"the batch is too small for it: its statistics are rough{hidden}",
+        f"{reading.values} values per channel, variance known to ±{100 * math.sqrt(2 / reading.values):.0f} %{seen}",
+        "use larger batches, statistics over processes (SyncBatchNorm), or a norm that does not need the batch: "
+        "geonorm.convert(model, 'auggroup(groups=8)')",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..surgery.layouts import layout_of
-from ..surgery.pairs import trace
+from ..surgery.pairs import Graph, trace
 from ..surgery.progress import progress
 from .known_invariances import expected_units
 from .observe import Forward, as_double, check_readable, double_copy, first_batch, outputs, samples_of
@@ -133,9 +134,10 @@ def invariance(
     batch = as_double(first_batch(batches) if forward else samples_of(first_batch(batches), samples))
     with torch.random.fork_rng():
         prober = _Prober(double_copy(model, _EPS_FACTOR), double_copy(model), batch, forward)
-        expected = expected_units(model)
+        graph = trace(model)
+        expected = expected_units(model, graph)
         result = Invariance([], [], [])
-        for weight in progress(list(_weights(model)), "invariance"):
+        for weight in progress(list(_weights(model, graph)), "invariance"):
             found = prober.unit_of(weight, expected.get(weight.name), tolerance)
             if isinstance(found, Unit):
                 result.units.append(found)
@@ -154,10 +156,9 @@ class _Weight(NamedTuple):
     groups: int | None
 
 
-def _weights(model: nn.Module) -> Iterator[_Weight]:
+def _weights(model: nn.Module, graph: Graph) -> Iterator[_Weight]:
     """Every parameter of two dimensions or more, once."""
     seen: set[int] = set()
-    graph = trace(model)
     modules = dict(model.named_modules())
     groups = {}
     for name, near in graph.norms.items():
@@ -166,21 +167,15 @@ def _weights(model: nn.Module) -> Iterator[_Weight]:
             groups[near.behind] = int(layout.arguments["groups"])
     for owner, module in modules.items():
         prefix = f"{owner}." if owner else ""
-        bias = module._parameters.get("bias")
         # The raw tensor of a parametrized weight lives two modules down; the bias is the outer one's.
-        outer = owner.rsplit(".parametrizations.", 1)[0] if ".parametrizations." in f".{owner}" else owner
-        outer = "" if owner.startswith("parametrizations.") else outer
+        outer = re.sub(r"\.?parametrizations\..+$", "", owner)
         home = modules[outer]
-        outside = home._parameters.get("bias")
+        bias = home._parameters.get("bias")
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.dim() < 2 or id(parameter) in seen or not parameter.is_floating_point():
                 continue
             seen.add(id(parameter))
-            partner = None
-            if bias is not None and bias is not parameter:
-                partner = f"{prefix}bias"
-            elif outside is not None:
-                partner = f"{outer}.bias" if outer else "bias"
+            partner = None if bias is None or bias is parameter else f"{outer}.bias" if outer else "bias"
             transposed = isinstance(home, _TRANSPOSED)
             can_split = not (transposed and home.groups != 1)
             yield _Weight(prefix + name, partner, 1 if transposed else 0, can_split, groups.get(outer))

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 from ..nn.weightnorm import _RowNorm
 from ..surgery.layouts import layout_of
-from ..surgery.pairs import trace
+from ..surgery.pairs import Graph
 
 _OF_AXES = {"batch": "row", "instance": "row", "graph": "row", "group": "group", "layer": "matrix"}
 # A normalization of the weight itself: where it keeps the raw tensor, and its unit.
@@ -26,11 +26,11 @@ _OF_WEIGHTS: list[tuple[type[nn.Module], str, str]] = [
 _FINER = {"matrix": 0, "group": 1, "row": 2}
 
 
-def expected_units(model: nn.Module) -> dict[str, str]:
+def expected_units(model: nn.Module, graph: Graph) -> dict[str, str]:
     """What the table says, by the name of the parameter; weights that it does not know are left out."""
     modules = dict(model.named_modules())
     said: list[tuple[str, str]] = []
-    for name, near in trace(model).norms.items():
+    for name, near in graph.norms.items():
         unit = _unit_of(modules[name])
         if near.behind is not None and unit is not None:
             raws = ("weight", "parametrizations.weight.original", "parametrizations.weight.original1")

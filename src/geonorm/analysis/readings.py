@@ -137,7 +137,7 @@ class _Watch(TorchFunctionMode):
         modules = dict(model.named_modules())
         self._operation_of = {name: modules[near.behind] for name, near in graph.norms.items() if near.behind}
         self._inputs: dict[int, Tensor] = {}
-        self._made_by: dict[int, tuple[weakref.ref[Tensor], str]] = {}
+        self._made_by: dict[int, tuple[weakref.ref[Tensor], int, str]] = {}
         self._counted = False
         self._relu_calls: dict[str, int] = {}
 
@@ -168,15 +168,17 @@ class _Watch(TorchFunctionMode):
         return out
 
     def _maker_of(self, x: Tensor) -> str:
-        reference, name = self._made_by.get(id(x), (None, ""))
-        return name if reference is not None and reference() is x else ""
+        """The module that gave this tensor, if nothing has changed it in place since."""
+        reference, version, name = self._made_by.get(id(x), (None, 0, ""))
+        return name if reference is not None and reference() is x and x._version == version else ""
 
     def _see_relu(self, maker: str, out: Tensor) -> None:
         here = self.inside[-1] if self.inside else ""
         self._relu_calls[here] = self._relu_calls.get(here, 0) + 1
         number = self._relu_calls[here]
         name = maker or (f"{here or '(model)'}" + (f", ReLU {number}" if number > 1 else ""))
-        last = out.dim() == 3 and not isinstance(self._module(maker), (nn.BatchNorm1d, nn.Conv1d))
+        module = self.model.get_submodule(maker) if maker else None
+        last = out.dim() == 3 if module is None else isinstance(module, (nn.Linear, nn.LayerNorm, nn.RMSNorm))
         alive = (~(out <= 0)).movedim(-1 if last else 1, 0).flatten(1).any(1).cpu()
         before = self.found.relus.get(name)
         if before is None:
@@ -184,9 +186,6 @@ class _Watch(TorchFunctionMode):
         elif before.alive.shape == alive.shape:
             before.alive |= alive
             before.samples += out.shape[0]
-
-    def _module(self, name: str) -> nn.Module | None:
-        return self.model.get_submodule(name) if name else None
 
     def _enter(self, name: str) -> Any:
         def hook(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -201,7 +200,8 @@ class _Watch(TorchFunctionMode):
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             self.inside.pop()
             if isinstance(output, Tensor):
-                self._made_by[id(output)] = weakref.ref(output), name
+                if not self._maker_of(output):  # a container, or a module that does nothing, has not made it
+                    self._made_by[id(output)] = weakref.ref(output), output._version, name
                 reading = self.found.norms.get(name)
                 if reading is not None and not reading.bad and not bool(output.isfinite().all()):
                     reading.bad = "output"

@@ -33,7 +33,7 @@ def standing_faults(model: nn.Module, graph: Graph) -> Iterator[Finding]:
         if near.behind is not None and is_operation(modules[near.behind]):
             yield from _redundant_bias(near.behind, modules[near.behind], name, modules[name])
             yield from _duplicates(near.behind, modules[near.behind], name)
-    yield from _sizes(model)
+    yield from _sizes(model, graph)
 
 
 def _bad_values(model: nn.Module) -> Iterator[Finding]:
@@ -189,9 +189,9 @@ def _duplicates(name: str, operation: Any, norm_name: str) -> Iterator[Finding]:
         )
 
 
-def _sizes(model: nn.Module) -> Iterator[Finding]:
+def _sizes(model: nn.Module, graph: Graph) -> Iterator[Finding]:
     parameters = dict(model.named_parameters())
-    for name, unit in expected_units(model).items():
+    for name, unit in expected_units(model, graph).items():
         weight = parameters[name].detach()
         if not bool(weight.isfinite().all()) or weight.dim() < 2:
             continue
