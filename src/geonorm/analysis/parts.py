@@ -48,9 +48,10 @@ def parts_of(units: Iterable[Unit]) -> list[Parts]:
 def parts_by_table(model: nn.Module) -> list[Parts]:
     """The parts that the known table says, read from the model's structure without running it."""
     modules, parameters = dict(model.named_modules()), dict(model.named_parameters())
-    behind = {near.behind: modules[name] for name, near in trace(model).norms.items() if near.behind is not None}
+    graph = trace(model)
+    behind = {near.behind: modules[name] for name, near in graph.norms.items() if near.behind is not None}
     found = []
-    for name, kind in expected_units(model).items():
+    for name, kind in expected_units(model, graph).items():
         owner = name.split(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
         owner = "" if name.startswith("parametrizations.") else owner
         operation = modules[owner]
