@@ -23,7 +23,7 @@ class BuildWithKernels(build_py):
         if self.editable_mode and kernels["is_fresh"](root / LIBRARY):
             return
         try:
-            kernels["build"](root / LIBRARY)
+            kernels["build"](root / LIBRARY, portable=not self.editable_mode)
         except Exception as error:
             if os.environ.get("GEONORM_REQUIRE_NATIVE"):
                 raise

@@ -23,11 +23,12 @@ COMMON = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS]
 # Neither -fno-* changes a result: nobody reads errno or the floating-point exception flags.
 FAST = ["-O2", "-fno-math-errno", "-fno-trapping-math"]
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-SETS = {
+SETS: dict[str, list[str]] = {
     "baseline": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
 }
+NEEDS = {"avx2": ["AVX2", "FMA", "F16C"], "avx512": ["AVX512F", "AVX512BW", "AVX512DQ", "AVX512VL"]}
 
 
 def compiler() -> str | None:
@@ -36,23 +37,37 @@ def compiler() -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
+def own_sets(cxx: str) -> list[str]:
+    """The best set that this machine has, and the baseline, which any other has too."""
+    asked = subprocess.run(
+        [cxx, "-march=native", "-dM", "-E", "-x", "c++", os.devnull], capture_output=True, text=True, check=False
+    ).stdout
+    best = next((name for name in ("avx512", "avx2") if all(f" __{flag}__ " in asked for flag in NEEDS[name])), None)
+    return ["baseline", best] if best else ["baseline"]
+
+
 def is_fresh(target: Path) -> bool:
     """Whether the library is there and newer than all its sources."""
     newest = max(source.stat().st_mtime for source in SOURCES.iterdir() if source.is_file())
     return target.exists() and target.stat().st_mtime > newest
 
 
-def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None) -> None:
-    """Compile into ``target``; raises if there is no compiler or it fails. ``only``: for one instruction set."""
+def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None, portable: bool = True) -> None:
+    """Compile into ``target``; raises if there is no compiler or it fails.
+
+    For all instruction sets, of which the library chooses when it is loaded; if not ``portable``, for those of this
+    machine, which takes less time; or for one ``only``.
+    """
     cxx = compiler()
     if cxx is None:
         raise FileNotFoundError("no C++ compiler found (looked for $CXX, c++, g++, clang++)")
     several = platform.machine().lower() in ("x86_64", "amd64") and only is None
-    sets = SETS if several else {"baseline": SETS[only or "baseline"]}
+    names = (list(SETS) if portable else own_sets(cxx)) if several else ["baseline"]
+    sets = {name: SETS[only or name] for name in names}
     flags = COMMON + (SANITIZE if sanitize else FAST)
-    several_flag = ["-DGEONORM_SEVERAL"] if several else []
+    there = [f"-DGEONORM_HAS_{name.upper()}" for name in sets]
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [[*flags, *several_flag, "-c", str(SOURCES / "entry.cpp"), "-o", f"{folder}/entry.o"]]
+        jobs = [[*flags, *there, "-c", str(SOURCES / "entry.cpp"), "-o", f"{folder}/entry.o"]]
         for name, extra in sets.items():
             source, out = str(SOURCES / "kernels.cpp"), f"{folder}/{name}.o"
             jobs.append([*flags, f"-DGEONORM_ISA={name}", *extra, "-c", source, "-o", out])

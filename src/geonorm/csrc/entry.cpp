@@ -13,16 +13,22 @@
 namespace geonorm {
 
 static const Kernels& best() {
-#if defined(__x86_64__) && defined(GEONORM_SEVERAL)
+#if defined(GEONORM_HAS_AVX512) || defined(GEONORM_HAS_AVX2)
     const char* limit = getenv("GEONORM_ISA");  // a smaller set than the machine has, for tests
     const bool any = !limit || !*limit, less = limit && !strcmp(limit, "avx2");
     __builtin_cpu_init();
+#endif
+#ifdef GEONORM_HAS_AVX512
     if (any && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         return avx512::kernels;
+#endif
+#ifdef GEONORM_HAS_AVX2
     if ((any || less) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
         __builtin_cpu_supports("f16c"))
         return avx2::kernels;
+#elif defined(GEONORM_HAS_AVX512)
+    (void)less;
 #endif
     return baseline::kernels;
 }

@@ -200,21 +200,27 @@ def parse_spec(spec: str | Spec) -> Spec:
     """
     if isinstance(spec, Spec):
         return spec
-    match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", spec, re.DOTALL) if isinstance(spec, str) else None
-    if match is None:
-        raise ValueError(f"expected a spec such as 'bn' or 'augbn(phi=1.5)' (got {spec!r})")
-    name, inside = match[1], match[2]
+    name, given = parse_call(spec, "'bn' or 'augbn(phi=1.5)'")
     if name not in NORMS:
         close = difflib.get_close_matches(name, NORMS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise ValueError(f"unknown normalization {name!r} in {spec!r}; {hint}known are {', '.join(NORMS)}")
-    arguments = dict(NORMS[name].implied)
-    for part in _split(inside or ""):
-        key, equals, text = part.partition("=")
-        if not equals or not key.strip().isidentifier() or not text.strip():
-            raise ValueError(f"expected argument=value in {spec!r} (got {part.strip()!r})")
-        arguments[key.strip()] = _value(text.strip())
+    arguments = {**NORMS[name].implied, **given}
     return Spec(NORMS[name], arguments)
+
+
+def parse_call(text: str, such_as: str) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of ``name(argument=value, ...)``."""
+    match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", text, re.DOTALL) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"expected a spec such as {such_as} (got {text!r})")
+    arguments = {}
+    for part in _split(match[2] or ""):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip().isidentifier() or not value.strip():
+            raise ValueError(f"expected argument=value in {text!r} (got {part.strip()!r})")
+        arguments[key.strip()] = _value(value.strip())
+    return match[1], arguments
 
 
 def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> Any:
