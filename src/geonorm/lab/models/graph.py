@@ -6,20 +6,11 @@ That code's ``num_layers`` counts the head, so that its default of 5 makes 4 con
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from ...nn.graphnorm import AugGraphNorm
+from ..extras import need
 from .parts import MakeNorm, make_activation, norm_maker, scaled
-
-
-def _geometric() -> Any:
-    try:
-        import torch_geometric.nn
-    except ImportError as error:
-        raise ImportError("graph networks need torch_geometric: pip install 'geonorm[compat]'") from error
-    return torch_geometric.nn
 
 
 def _normalized(norm: nn.Module, x: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
@@ -77,7 +68,7 @@ class GraphNet(nn.Module):
         depth: float = 1.0,
     ) -> None:
         super().__init__()
-        geometric = _geometric()
+        geometric = need("torch_geometric.nn", "torch_geometric")
         if kind not in ("gcn", "gin"):
             raise ValueError(f"expected kind to be 'gcn' or 'gin' (got {kind!r})")
         make, wide = norm_maker(norm, dim=1), scaled(hidden, width)
