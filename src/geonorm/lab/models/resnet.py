@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
-import torch
 from torch import Tensor, nn
 
-from ...nn import create_norm
-
-MakeNorm: TypeAlias = Callable[[int], nn.Module]
+from .parts import MakeNorm, make_activation, norm_maker, scaled
 
 
 class _Block(nn.Module):
     """Two 3×3 convolutions and a shortcut; where the shape changes the shortcut drops pixels and pads channels."""
 
-    def __init__(self, width_in: int, width: int, stride: int, norm: MakeNorm) -> None:
+    def __init__(self, width_in: int, width: int, stride: int, norm: MakeNorm, activation: str) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(width_in, width, 3, stride, 1, bias=False)
         self.norm1 = norm(width)
         self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
         self.norm2 = norm(width)
+        self.activation = make_activation(activation)
         self.stride, self.added = stride, width - width_in
 
     def forward(self, x: Tensor) -> Tensor:
-        y = torch.relu(self.norm1(self.conv1(x)))
+        y = self.activation(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         if self.stride != 1 or self.added:
             x = nn.functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
-        return torch.relu(y + x)
+        out: Tensor = self.activation(y + x)
+        return out
 
 
 class CifarResNet(nn.Module):
@@ -40,6 +36,8 @@ class CifarResNet(nn.Module):
         norm: a spec, see ``geonorm.norms()``, or a callable from channels to a layer.
         classes: number of outputs.
         width: channels of the first stage; the second and third have twice and four times as many.
+        activation: by name.
+        channels: of the images.
 
     Examples:
         >>> import torch
@@ -48,17 +46,26 @@ class CifarResNet(nn.Module):
         torch.Size([2, 10])
     """
 
-    def __init__(self, blocks: int, norm: str | MakeNorm = "bn", classes: int = 10, width: int = 16) -> None:
+    def __init__(
+        self,
+        blocks: int,
+        norm: str | MakeNorm = "bn",
+        classes: int = 10,
+        width: int = 16,
+        activation: str = "relu",
+        channels: int = 3,
+    ) -> None:
         super().__init__()
-        make: MakeNorm = create_norm(norm) if isinstance(norm, str) else norm
-        self.conv = nn.Conv2d(3, width, 3, 1, 1, bias=False)
+        make = norm_maker(norm)
+        self.conv = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
         self.norm = make(width)
+        self.activation = make_activation(activation)
         stages = []
         for stage in range(3):
             for block in range(blocks):
                 first = stage > 0 and block == 0
                 wide = width << stage
-                stages.append(_Block(wide // 2 if first else wide, wide, 2 if first else 1, make))
+                stages.append(_Block(wide // 2 if first else wide, wide, 2 if first else 1, make, activation))
         self.blocks = nn.Sequential(*stages)
         self.head = nn.Linear(width << 2, classes)
         for module in self.modules():
@@ -67,11 +74,18 @@ class CifarResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores of a batch of images."""
-        x = self.blocks(torch.relu(self.norm(self.conv(x))))
+        x = self.blocks(self.activation(self.norm(self.conv(x))))
         scores: Tensor = self.head(x.mean((2, 3)))
         return scores
 
 
-def resnet20(norm: str | MakeNorm = "bn", classes: int = 10) -> CifarResNet:
-    """ResNet-20: 0.27 million parameters."""
-    return CifarResNet(3, norm, classes)
+def resnet20(
+    norm: str | MakeNorm = "bn",
+    classes: int = 10,
+    activation: str = "relu",
+    channels: int = 3,
+    width: float = 1.0,
+    depth: float = 1.0,
+) -> CifarResNet:
+    """ResNet-20: 0.27 million parameters, 3×3 stem, shortcuts without parameters."""
+    return CifarResNet(scaled(3, depth), norm, classes, scaled(16, width), activation, channels)

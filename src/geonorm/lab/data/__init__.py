@@ -1,0 +1,22 @@
+"""Data: tasks by name, embedded or from files, and what makes them worse."""
+
+from .corrupt import SPURIOUS_GROUPS, corrupt
+from .degrade import DEGRADATIONS, degrade
+from .errors import DataError
+from .images import ImageFiles
+from .sources import Source, load, sources
+from .task import Split, Task
+
+__all__ = [
+    "DEGRADATIONS",
+    "SPURIOUS_GROUPS",
+    "DataError",
+    "ImageFiles",
+    "Source",
+    "Split",
+    "Task",
+    "corrupt",
+    "degrade",
+    "load",
+    "sources",
+]

@@ -1,0 +1,70 @@
+"""CIFAR-10-C (Hendrycks and Dietterich, 2019): the official corrupted test images, as .npy files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from .cifar import cifar
+from .download import ARCHIVES, fetch
+from .errors import DataError
+from .mosaic import read_array
+from .places import find, folders, look
+from .task import Split, Task, drawn
+
+PLACES = ("CIFAR-10-C/labels.npy", "cifar10c/labels.npy")
+CORRUPTIONS = (
+    "brightness", "contrast", "defocus_blur", "elastic_transform", "fog", "frost", "gaussian_blur", "gaussian_noise",
+    "glass_blur", "impulse_noise", "jpeg_compression", "motion_blur", "pixelate", "saturate", "shot_noise", "snow",
+    "spatter", "speckle_noise", "zoom_blur",
+)  # fmt: skip
+PER_SEVERITY = 10000
+HOW = (
+    f"load('cifar10c', download=True) fetches {ARCHIVES['cifar10c'].url} "
+    f"(MD5 {ARCHIVES['cifar10c'].digest}, {ARCHIVES['cifar10c'].source}; 2.9 GB)."
+)
+_AGAIN = "Unpack CIFAR-10-C.tar again."
+
+
+def cifar10c(
+    corruption: str = "gaussian_noise",
+    severity: int = 3,
+    train_size: int | None = None,
+    test_size: int | None = None,
+    seed: int = 0,
+    download: bool = False,
+) -> Task:
+    """CIFAR-10 to train on, and the official corrupted images of one kind to test on.
+
+    Args:
+        corruption: the name of an .npy file.
+        severity: 1 to 5.
+        train_size, test_size: fewer samples, with equal shares of classes.
+        seed: of drawing those.
+        download: fetch the archives if the data are not at hand.
+    """
+    if corruption not in CORRUPTIONS:
+        raise ValueError(f"unknown corruption {corruption!r}; known are {', '.join(CORRUPTIONS)}")
+    if severity not in range(1, 6):
+        raise ValueError(f"expected severity to be 1, 2, 3, 4 or 5 (got {severity})")
+    path = look(PLACES)
+    if path is None and download:
+        path = fetch(ARCHIVES["cifar10c"], folders()[0]) / "labels.npy"
+    path = path or find("cifar10c", PLACES, HOW)
+    labels = read_array(path, _AGAIN)
+    pixels = read_array(path.with_name(f"{corruption}.npy"), _AGAIN, memory_map=True)
+    if labels.shape != (5 * PER_SEVERITY,) or pixels.shape != (5 * PER_SEVERITY, 32, 32, 3) or pixels.dtype != "uint8":
+        raise DataError(
+            f"{path.with_name(f'{corruption}.npy')} holds {pixels.dtype} of shape {pixels.shape} and labels of shape "
+            f"{labels.shape}, expected uint8 of ({5 * PER_SEVERITY}, 32, 32, 3). {_AGAIN}"
+        )
+    y = torch.from_numpy(labels[(severity - 1) * PER_SEVERITY : severity * PER_SEVERITY].astype("int64"))
+    if y.min() < 0 or y.max() > 9:
+        raise DataError(f"{path} has labels from {int(y.min())} to {int(y.max())}, expected 0 to 9. {_AGAIN}")
+    kept = drawn(y, test_size, seed)
+    chosen = pixels[(kept + (severity - 1) * PER_SEVERITY).numpy()]
+    test = Split(torch.from_numpy(chosen).permute(0, 3, 1, 2).float().div_(255).contiguous(), y[kept])
+    clean = cifar("cifar10", train_size, None, seed, download)
+    note = f"tested on CIFAR-10-C, {corruption}, severity {severity}"
+    return replace(clean, name="cifar10c", test=test, note="; ".join(filter(None, [clean.note, note])))

@@ -1,0 +1,123 @@
+"""Corruptions of any samples: outliers, noise, wrong labels, and an attribute that only seems to tell the label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from .task import Split
+
+# Names of the two groups that a spurious attribute makes.
+SPURIOUS_GROUPS = ("agrees", "disagrees")
+_STRENGTHS = {"offset": 10.0, "gain": 20.0, "heavy_tails": 1.0, "feature": 100.0, "noise": 0.1}
+
+
+def corrupt(split: Split, kind: str, share: float = 0.1, seed: int = 0, strength: float | None = None) -> Split:
+    """Samples of which a share is corrupted; the originals stay as they are.
+
+        offset        x + strength·std             a sensor that saturates; strength 10
+        gain          strength·x                   a wrong unit; 20
+        heavy_tails   x + strength·std·Cauchy      each value apart; 1
+        feature       one value of x = strength    the same place in all of them; 100
+        noise         x + strength·N(0, 1)         0.1
+        labels        y replaced by another label, each as likely
+        spurious      an attribute that shows the label, but another one for the share; see below
+
+    std is that of all values. The spurious attribute is a patch in the corner of images, a quarter of their height, as
+    bright as label/(classes − 1); features get it as one more column. All samples have it, the share has it wrong, and
+    the groups become ``SPURIOUS_GROUPS``.
+
+    Args:
+        split: samples that are tensors.
+        kind: one of the above.
+        share: of the samples, chosen at random.
+        seed: of the choice and of the noise.
+        strength: of the corruption.
+
+    Examples:
+        >>> import torch
+        >>> from geonorm.lab.data import Split, corrupt
+        >>> clean = Split(torch.zeros(10, 2), torch.zeros(10, dtype=torch.int64))
+        >>> corrupt(clean, "feature", share=0.3, strength=5).x.sum()
+        tensor(15.)
+    """
+    known = [*_ACTIONS, "labels", "spurious"]
+    if kind not in known:
+        raise ValueError(f"unknown corruption {kind!r}; known are {', '.join(known)}")
+    if not 0 <= share <= 1:
+        raise ValueError(f"expected share to be from 0 to 1 (got {share})")
+    if strength is not None and kind not in _STRENGTHS:
+        raise ValueError(f"{kind!r} has no strength (got {strength})")
+    if not isinstance(split.x, Tensor):
+        raise ValueError(
+            f"expected samples that are tensors (got {type(split.x).__name__}); for images in files make "
+            "Split(split.tensor(), split.y, split.groups) first"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(split), generator=generator)[: round(share * len(split))]
+    if kind == "labels":
+        return replace(split, y=_other_labels(split.y, chosen, generator))
+    if kind == "spurious":
+        return _with_attribute(split, split.x, chosen, generator)
+    x = split.x.clone()
+    amount = _STRENGTHS[kind] if strength is None else strength
+    x[chosen] = _ACTIONS[kind](x[chosen], amount, split.x.std().item(), generator)
+    return replace(split, x=x)
+
+
+def _offset(x: Tensor, strength: float, std: float, generator: torch.Generator) -> Tensor:
+    return x + strength * std
+
+
+def _gain(x: Tensor, strength: float, std: float, generator: torch.Generator) -> Tensor:
+    return x * strength
+
+
+def _heavy_tails(x: Tensor, strength: float, std: float, generator: torch.Generator) -> Tensor:
+    return x + strength * std * torch.empty_like(x).cauchy_(generator=generator)
+
+
+def _noise(x: Tensor, strength: float, std: float, generator: torch.Generator) -> Tensor:
+    return x + strength * torch.randn(x.shape, generator=generator)
+
+
+def _feature(x: Tensor, strength: float, std: float, generator: torch.Generator) -> Tensor:
+    flat = x.flatten(1).clone()
+    flat[:, torch.randint(flat.shape[1], (1,), generator=generator)] = strength
+    return flat.view_as(x)
+
+
+_ACTIONS: dict[str, Callable[[Tensor, float, float, torch.Generator], Tensor]] = {
+    "offset": _offset,
+    "gain": _gain,
+    "heavy_tails": _heavy_tails,
+    "feature": _feature,
+    "noise": _noise,
+}
+
+
+def _other_labels(y: Tensor, chosen: Tensor, generator: torch.Generator) -> Tensor:
+    """Labels with some replaced by another one of those that occur."""
+    labels, place = y.unique(return_inverse=True)
+    if len(labels) < 2:
+        raise ValueError("expected at least two different labels")
+    steps = torch.randint(1, len(labels), (len(chosen),), generator=generator)
+    place = place.clone()
+    place[chosen] = (place[chosen] + steps) % len(labels)
+    return labels[place]
+
+
+def _with_attribute(split: Split, x: Tensor, chosen: Tensor, generator: torch.Generator) -> Split:
+    shown = _other_labels(split.y, chosen, generator)
+    value = shown.to(x.dtype) / max(1, int(split.y.max()))
+    if x.dim() == 2:
+        x = torch.cat([x, value.unsqueeze(1)], 1)
+    else:
+        size = max(1, x.shape[-1] // 4)
+        x = x.clone()
+        x[..., :size, :size] = value.view(-1, *[1] * (x.dim() - 1))
+    agrees = shown == split.y
+    return Split(x, split.y, torch.stack([agrees, ~agrees], 1))

@@ -1,0 +1,142 @@
+"""Archives from the network: checked against a published checksum before anything is read from them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from .errors import DataError
+
+_CHUNK = 1 << 20
+_TIMEOUT = 60.0
+
+
+class Archive(NamedTuple):
+    """A file that someone publishes together with a checksum.
+
+    Attributes:
+        url: where it is.
+        algorithm, digest: the checksum.
+        source: who published the checksum.
+        makes: the folder that appears when it is unpacked.
+    """
+
+    url: str
+    algorithm: str
+    digest: str
+    source: str
+    makes: str
+
+
+ARCHIVES = {
+    "cifar10": Archive(
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        "md5",
+        "c58f30108f718f92721af3b95e74349a",
+        "torchvision, datasets/cifar.py",
+        "cifar-10-batches-py",
+    ),
+    "cifar100": Archive(
+        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        "md5",
+        "eb9058c3a382ffc7106e4002c42a8d85",
+        "torchvision, datasets/cifar.py",
+        "cifar-100-python",
+    ),
+    "cifar10c": Archive(
+        "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar?download=1",
+        "md5",
+        "56bf5dcef84df0e2308c6dcbcbbd8499",
+        "Zenodo, record 2535967",
+        "CIFAR-10-C",
+    ),
+}
+
+
+def fetch(archive: Archive, folder: Path) -> Path:
+    """Download, check, unpack; returns the folder that was made.
+
+    Args:
+        archive: what to get.
+        folder: where to put it; nothing appears in it before the checksum was right.
+    """
+    made = folder / archive.makes
+    if made.exists():
+        return made
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as work:
+            file = Path(work) / "archive"
+            found = _download(archive, file)
+            if found != archive.digest:
+                raise DataError(
+                    f"what {archive.url} sent has {archive.algorithm} {found}, expected {archive.digest} "
+                    f"({archive.source}): nothing was kept; try again, or fetch it elsewhere"
+                )
+            unpacked = Path(work) / "unpacked"
+            unpack(file, unpacked)
+            if not (unpacked / archive.makes).is_dir():
+                raise DataError(f"{archive.url} holds no folder {archive.makes}: fetch it by hand into {folder}")
+            os.replace(unpacked / archive.makes, made)
+    except PermissionError as error:
+        raise DataError(f"cannot write to {folder} ({error}): set GEONORM_DATA to a folder of yours") from error
+    return made
+
+
+def _download(archive: Archive, file: Path) -> str:
+    """Write the file; returns its checksum."""
+    checksum = hashlib.new(archive.algorithm, usedforsecurity=False)
+    try:
+        with urllib.request.urlopen(archive.url, timeout=_TIMEOUT) as answer, file.open("wb") as out:
+            length = int(answer.headers.get("Content-Length") or 0)
+            got, advance = 0, _bar(length, archive.makes)
+            while chunk := answer.read(_CHUNK):
+                checksum.update(chunk)
+                out.write(chunk)
+                got += len(chunk)
+                advance(len(chunk))
+            advance(0)
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        raise DataError(
+            f"cannot download {archive.url} ({error}): check the network, or fetch it elsewhere, unpack it, and set "
+            f"GEONORM_DATA to the folder that holds {archive.makes}"
+        ) from error
+    if got < length:
+        raise DataError(f"{archive.url} ended after {got} of {length} bytes: nothing was kept; try again")
+    return checksum.hexdigest()
+
+
+def _bar(length: int, what: str) -> Callable[[int], object]:
+    """A progress bar on stderr, if tqdm is there; an advance of 0 ends it."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return lambda number: None
+    bar = tqdm(total=length or None, unit="B", unit_scale=True, desc=f"downloading {what}")
+    return lambda number: bar.update(number) if number else bar.close()
+
+
+def unpack(file: Path, folder: Path) -> None:
+    """A tar archive into a new folder. Refused if a member is a link or a device, or would land outside."""
+    try:
+        with tarfile.open(file) as archive:
+            members = archive.getmembers()
+            for member in members:
+                path = PurePosixPath(member.name)
+                if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
+                    raise DataError(
+                        f"the archive holds {member.name!r}, which is no plain file inside it: not unpacked"
+                    )
+            safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            archive.extractall(folder, members, **safe)  # type: ignore[arg-type]
+    except (tarfile.TarError, EOFError, OSError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise DataError(f"{file} is no tar archive or is damaged ({error}): fetch it again") from error

@@ -1,0 +1,155 @@
+"""Graphs of the TU collection (Morris et al., 2020) through torch_geometric, and of the one-file layout with folds."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..extras import need
+from .errors import DataError
+from .one_file_graphs import read_folds, read_graphs
+from .places import find
+from .task import Split, Task, drawn
+
+
+class Expected(NamedTuple):
+    """What a set must hold: its name in the collection, and graphs per class."""
+
+    name: str
+    per_class: tuple[int, int]
+
+
+SETS = {
+    "mutag": Expected("MUTAG", (63, 125)),
+    "ptc": Expected("PTC", (192, 152)),
+    "ptc_mr": Expected("PTC_MR", (192, 152)),
+    "proteins": Expected("PROTEINS", (663, 450)),
+}
+_NEEDED, _OPTIONAL = ("A", "graph_indicator", "graph_labels"), ("node_labels", "edge_labels", "node_attributes")
+
+
+def places(name: str, layout: str = "tu") -> tuple[str, ...]:
+    """Where a set is looked for."""
+    folder = SETS[name].name
+    if layout == "one-file":
+        return (f"tu_graphs/powerful_gnns_format/{folder}/{folder}.txt", f"{folder}/{folder}.txt")
+    return tuple(f"{root}{folder}/raw/{folder}_A.txt" for root in ("tu_graphs/", "", "TUDataset/"))
+
+
+def how(name: str) -> str:
+    """How to get the data."""
+    known = SETS[name].name
+    return (
+        f"Fetch {known} of the TU graph collection and put its files into {known}/raw/, as torch_geometric does. No "
+        "published checksum is known, so nothing is downloaded."
+    )
+
+
+def tu_graphs(name: str, layout: str = "tu", test_share: float = 0.1, seed: int = 0) -> Task:
+    """MUTAG, PTC, PTC_MR or PROTEINS: graphs whose nodes carry labels, two classes.
+
+    PTC is the version of the powerful-gnns code (25.6 nodes per graph), PTC_MR the TU collection's (14.3): different
+    graphs. No split is published; ``folds`` cuts one for cross-validation.
+
+    Args:
+        name: ``"mutag"``, ``"ptc"``, ``"ptc_mr"`` or ``"proteins"``.
+        layout: ``"tu"``, the collection's text files; or ``"one-file"``, that of powerful-gnns, which comes with the
+            folds that ``published_folds`` cuts. The order of graphs may differ between the two.
+        test_share: of the graphs.
+        seed: of the split.
+    """
+    if layout not in ("tu", "one-file"):
+        raise ValueError(f"expected layout to be 'tu' or 'one-file' (got {layout!r})")
+    path = find(name, places(name, layout), how(name))
+    folds: tuple[Tensor, ...] = ()
+    if layout == "tu":
+        graphs = _through_torch_geometric(path.parent, SETS[name].name)
+    else:
+        graphs = read_graphs(path)
+        folds = read_folds(path.with_name("10fold_test_idx.txt"), len(graphs))
+    y = torch.cat([graph.y.view(1) for graph in graphs])
+    counts = tuple(y.bincount(minlength=2).tolist())
+    if sorted(counts) != sorted(SETS[name].per_class):
+        raise DataError(
+            f"{path} and the files beside it hold {counts} graphs per class, expected {SETS[name].per_class}: "
+            "damaged or another set; fetch it again"
+        )
+    is_test = torch.zeros(len(y), dtype=torch.bool)
+    is_test[folds[0] if folds else drawn(y, round(test_share * len(y)), seed)] = True
+    train, test = (~is_test).nonzero().flatten(), is_test.nonzero().flatten()
+    place = torch.empty_like(y).index_copy_(0, torch.cat([train, test]), torch.arange(len(y)))
+    everything = Split(graphs, y)
+    return Task(
+        name,
+        everything.take(train),
+        everything.take(test),
+        classes=2,
+        input_shape=(graphs[0].x.shape[1],),
+        official=False,
+        test_folds=tuple(place[fold] for fold in folds),
+    )
+
+
+def _through_torch_geometric(raw: Path, name: str) -> list[Any]:
+    """TUDataset on a copy: it writes what it computes beside the files, and downloads what it does not find."""
+    datasets = need("torch_geometric.datasets", "torch_geometric")
+    _check_files(raw, name)
+    with tempfile.TemporaryDirectory(prefix="geonorm-") as work:
+        copy = Path(work) / name / "raw"
+        copy.mkdir(parents=True)
+        for part in (*_NEEDED, *_OPTIONAL):
+            if (raw / f"{name}_{part}.txt").is_file():
+                shutil.copy(raw / f"{name}_{part}.txt", copy)
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # it announces that it begins and ends
+                found = datasets.TUDataset(work, name)
+        except (ValueError, RuntimeError, IndexError) as error:
+            raise DataError(f"torch_geometric cannot read {raw} ({error}): damaged; fetch it again") from error
+        return [found[i].clone() for i in range(len(found))]
+
+
+def _check_files(raw: Path, name: str) -> None:
+    problem = _problem(raw, name)
+    if problem:
+        raise DataError(f"{raw}: {problem}: truncated or damaged; fetch it again")
+
+
+def _problem(raw: Path, name: str) -> str:
+    """Why the files do not fit together, which torch_geometric takes on trust; empty if they do."""
+    edges, graph_of, labels = (_numbers(raw / f"{name}_{part}.txt") for part in _NEEDED)
+    node_labels = _numbers(raw / f"{name}_node_labels.txt")
+    nodes = len(graph_of)
+    if edges.dim() != 2 or edges.shape[1] != 2 or edges.min() < 1 or edges.max() > nodes:
+        return f"{name}_A.txt does not list pairs of nodes from 1 to {nodes}"
+    if not torch.equal(graph_of.unique(), torch.arange(1, len(labels) + 1)) or (graph_of.diff() < 0).any():
+        return f"{name}_graph_indicator.txt does not number {len(labels)} graphs in order"
+    if len(node_labels) != nodes:
+        return f"{name}_node_labels.txt has {len(node_labels)} nodes, {name}_graph_indicator.txt {nodes}"
+    source, target = edges.T
+    if (graph_of[source - 1] != graph_of[target - 1]).any():
+        return f"{name}_A.txt has an edge between two graphs"
+    there, back = (a * (nodes + 1) + b for a, b in ((source, target), (target, source)))
+    if not torch.equal(there.sort().values, back.sort().values):
+        return f"{name}_A.txt has an edge in one direction only"
+    return ""
+
+
+def _numbers(path: Path) -> Tensor:
+    try:
+        rows = [
+            [int(cell) for cell in line.split(",")] for line in path.read_text(encoding="ascii").split("\n") if line
+        ]
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing: all files of the set are needed; fetch it again") from error
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise DataError(f"{path} is no list of whole numbers or is damaged ({error}): fetch it again") from error
+    if len({len(row) for row in rows}) != 1:
+        raise DataError(f"{path} is empty or has rows of different lengths: truncated; fetch it again")
+    return torch.tensor(rows).squeeze(1)  # a column of one number becomes a list

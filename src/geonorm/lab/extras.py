@@ -1,0 +1,24 @@
+"""Packages that only the lab needs, imported on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def need(module: str, package: str) -> Any:
+    """A module, or an error that says how to get it.
+
+    Args:
+        module: as one imports it.
+        package: as one installs it.
+
+    Examples:
+        >>> from geonorm.lab.extras import need
+        >>> need("math", "math").pi > 3
+        True
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{package} is needed here and not installed: pip install 'geonorm[lab]'") from error
