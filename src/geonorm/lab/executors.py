@@ -1,0 +1,93 @@
+"""Who carries out the runs: this process, several on this machine, or a Ray cluster. All share one store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch.multiprocessing as mp
+
+from .extras import need
+from .recipe import Run
+from .runner import Named, RunsFailed, Source, Watch, work_through
+from .store import Store
+
+
+def execute(
+    runs: Sequence[Run],
+    store: Store,
+    source: Source | None = None,
+    workers: int | str = 1,
+    watch: Watch | None = None,
+) -> None:
+    """Carry out runs; those that are done already cost nothing.
+
+    Args:
+        runs: what to do, as of ``Recipe.runs()``.
+        store: where results go; with Ray on several machines, a folder that they share.
+        source: where data and models come from; by the names in the runs by default. Must be picklable for several
+            processes.
+        workers: 1 for this process; a number of processes on this machine; ``"ray"`` for a Ray cluster, started here if
+            there is none; or the address of one, such as ``"ray://head:10001"``.
+        watch: a function of (run, epoch, figures) that is told of every epoch; in this process only.
+    """
+    source = Named() if source is None else source
+    for run in runs:
+        store.add(run.choices)
+    waiting = [run for run in runs if not store.is_finished(run.key)]
+    if not waiting:
+        return
+    if isinstance(workers, str):
+        _on_ray(waiting, store, source, workers)
+    elif workers > 1:
+        _in_processes(waiting, store, source, min(workers, len(waiting)))
+    else:
+        work_through(waiting, store, source, watch)
+
+
+def default_workers(threads: int) -> int:
+    """As many processes as this machine has cores for, at so many threads each."""
+    return max(1, (os.cpu_count() or 1) // threads)
+
+
+def _work(number: int, runs: Sequence[Run], path: Path, source: Source, failures: Any) -> None:
+    try:
+        work_through(runs, Store(path), source)
+    except RunsFailed as error:
+        failures.put(str(error))
+
+
+def _in_processes(runs: Sequence[Run], store: Store, source: Source, number: int) -> None:
+    failures = mp.get_context("spawn").SimpleQueue()
+    mp.spawn(  # type: ignore[attr-defined, no-untyped-call]
+        _work, (runs, store.path.absolute(), source, failures), nprocs=number
+    )
+    if not failures.empty():
+        raise RunsFailed(failures.get())
+
+
+def _on_ray(runs: Sequence[Run], store: Store, source: Source, address: str) -> None:
+    ray = need("ray", "ray")
+    if not ray.is_initialized():
+        ray.init(
+            address=None if address == "ray" else address,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+        )
+    path = store.path.absolute()
+
+    def one(run: Run) -> str:
+        try:
+            work_through([run], Store(path), source)
+        except RunsFailed as error:
+            return str(error)
+        return ""
+
+    task = ray.remote(one)
+    found = ray.get([task.options(num_cpus=run["threads"]).remote(run) for run in runs])
+    failures = [text for text in found if text]
+    if failures:
+        raise RunsFailed("; ".join(failures[:3]))

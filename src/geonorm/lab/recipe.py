@@ -1,0 +1,153 @@
+"""A recipe: which data, model, norms, losses, corruptions and seeds to train, and how; the plan of a comparison."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ..nn.specs import parse_spec
+from .choices import parse_corruption, parse_evaluation, parse_loss
+from .extras import need
+from .store import key_of
+
+OPTIMIZERS = ("sgd", "adam")
+DECAYS = ("constant", "linear", "cosine", "step")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to compare, and how to train.
+
+    Every norm of a seed starts from the same weights and sees the same batches in the same order.
+
+    Attributes:
+        data: name of the data, see ``geonorm.lab.data.sources()``.
+        data_options: its options.
+        model: name of the network, see ``geonorm.lab.models.models()``.
+        model_options: its options, such as width.
+        norms: specs, see ``geonorm.norms()``.
+        losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
+        corruptions: of the training samples: ``"clean"``, ``"offset(share=0.1)"``, ...
+        evaluations: of the trained model: ``"clean"``, ``"noise(std=0.25)"``, ``"bim(eps=0.03)"``, ...; with
+            ``recalibrated=true`` inside, after its statistics were measured anew on the training samples.
+        seeds: one training each.
+        folds: cut the data for cross-validation into so many; 0 for its own train and test samples.
+        epochs, batch_size, optimizer, lr, momentum, weight_decay: the training.
+        decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``, a tenth after half of
+            the epochs and again after three quarters.
+        threads: that one training may use; part of the recipe, since sums differ in their last digits with it.
+
+    Examples:
+        >>> from geonorm.lab import Recipe
+        >>> recipe = Recipe(norms=("bn", "robustbn"), seeds=(0, 1, 2))
+        >>> len(recipe.runs())
+        6
+    """
+
+    data: str = "digits"
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "mlp"
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    norms: tuple[str, ...] = ("bn", "augbn(phi=1.5)")
+    losses: tuple[str, ...] = ("erm",)
+    corruptions: tuple[str, ...] = ("clean",)
+    evaluations: tuple[str, ...] = ("clean",)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    folds: int = 0
+    epochs: int = 20
+    batch_size: int = 64
+    optimizer: str = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    decay: str = "constant"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("norms", "losses", "corruptions", "evaluations", "seeds"):
+            values = getattr(self, name)
+            values = (values,) if isinstance(values, str | int) else tuple(values)
+            if not values:
+                raise ValueError(f"expected at least one of {name} (got none)")
+            if len(set(values)) < len(values):
+                raise ValueError(f"expected each of {name} once (got {values})")
+            object.__setattr__(self, name, values)
+        for name, parse in (
+            ("norms", parse_spec),
+            ("losses", parse_loss),
+            ("corruptions", parse_corruption),
+            ("evaluations", parse_evaluation),
+        ):
+            for value in getattr(self, name):
+                parse(value)
+        for name in ("epochs", "batch_size", "threads"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"expected {name} to be a whole number from 1 (got {value!r})")
+        if not isinstance(self.folds, int) or self.folds < 0 or self.folds == 1:
+            raise ValueError(f"expected folds to be 0, or at least 2 (got {self.folds!r})")
+        if not self.lr > 0:
+            raise ValueError(f"expected lr > 0 (got {self.lr!r})")
+        for name, known in (("optimizer", OPTIMIZERS), ("decay", DECAYS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"expected {name} to be one of {known} (got {getattr(self, name)!r})")
+
+    def runs(self) -> list[Run]:
+        """All trainings of the recipe: seed by seed, so that results can be compared early."""
+        settings = {key: value for key, value in self.to_dict().items() if key not in _AXES}
+        folds = range(self.folds) if self.folds else [None]
+        return [
+            Run({**settings, "norm": norm, "loss": loss, "corruption": corruption, "seed": seed, "fold": fold})
+            for seed, fold, corruption, loss, norm in product(
+                self.seeds, folds, self.corruptions, self.losses, self.norms
+            )
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values, ready for JSON."""
+        values = dataclasses.asdict(self)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Recipe:
+        """A recipe from plain values; a misspelt field is answered with the closest one."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in values:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+                raise ValueError(f"unknown field {name!r} in a recipe; {hint}")
+        return cls(**values)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Recipe:
+        """A recipe from a TOML file with these fields."""
+        reader = need("tomllib" if sys.version_info >= (3, 11) else "tomli", "tomli")
+        try:
+            return cls.from_dict(reader.loads(Path(path).read_text(encoding="utf-8")))
+        except reader.TOMLDecodeError as error:
+            raise ValueError(f"{path} is no TOML: {error}") from error
+
+
+_AXES = ("norms", "losses", "corruptions", "seeds")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: all its choices, and their key in a store."""
+
+    choices: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The hash of the choices."""
+        return key_of(self.choices)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.choices[name]

@@ -1,0 +1,132 @@
+"""Carrying out runs: train, save after every epoch, test, store. A run killed at any moment goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from .choices import parse_corruption, parse_evaluation
+from .data import Task, load
+from .evaluate import evaluate
+from .models import create_model
+from .recipe import Run
+from .store import Store
+from .train import Training
+
+Watch = Callable[[Run, int, dict[str, Any]], None]  # told of every epoch
+
+
+class Source(Protocol):
+    """Where the data and the model of a run come from."""
+
+    def task(self, run: Run) -> Task:
+        """The data."""
+
+    def model(self, run: Run, task: Task) -> nn.Module:
+        """The model with the norm of the run and its first weights; the seed is set."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """Data and models of this library, by the names in the run."""
+
+    def task(self, run: Run) -> Task:
+        return load(run["data"], **run["data_options"])
+
+    def model(self, run: Run, task: Task) -> nn.Module:
+        return create_model(
+            run["model"],
+            run["norm"],
+            classes=task.classes,
+            input_shape=task.input_shape,
+            mean=task.mean,
+            std=task.std,
+            **run["model_options"],
+        )
+
+
+class RunsFailed(RuntimeError):
+    """Some runs raised; the others are done and stored."""
+
+
+def work_through(runs: Sequence[Run], store: Store, source: Source, watch: Watch | None = None) -> None:
+    """Carry out all runs that nobody else works on and that are not done; others may do the same at the same time.
+
+    A run that raises is left to be tried again, the others go on, and in the end ``RunsFailed`` says which.
+    """
+    failures = []
+    for run in runs:
+        if not store.claim(run.key):
+            continue
+        try:
+            carry_out(run, store, source, watch)
+        except Exception as error:
+            store.release(run.key)
+            failures.append(f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}: {error}")
+        except BaseException:  # Ctrl-C: the next start goes on at once
+            store.release(run.key)
+            raise
+    if failures:
+        raise RunsFailed(f"{len(failures)} of {len(runs)} runs failed; the first: " + "; ".join(failures[:3]))
+
+
+def carry_out(run: Run, store: Store, source: Source, watch: Watch | None = None) -> None:
+    """One run from wherever it was left, to its result in the store."""
+    torch.set_num_threads(run["threads"])
+    task = _prepared(source.task(run), run)
+    torch.manual_seed(run["seed"])
+    training = Training(source.model(run, task), task, run.choices)
+    saved = checkpoint_of(store, run)
+    _resume(training, saved)
+    while training.done < run["epochs"]:
+        start = time.perf_counter()
+        figures = training.epoch()
+        store.epoch(run.key, training.done, figures, time.perf_counter() - start)
+        _save(training, saved)
+        if watch is not None:
+            watch(run, training.done, figures)
+    results = {text: evaluate(training.model, task, parse_evaluation(text), run["seed"]) for text in run["evaluations"]}
+    store.finish(run.key, results, store.seconds(run.key))
+    saved.unlink(missing_ok=True)
+
+
+def checkpoint_of(store: Store, run: Run) -> Path:
+    """The file that holds the state of an unfinished run."""
+    return store.path.parent / f"{store.path.stem}-unfinished" / f"{run.key}.pt"
+
+
+def _prepared(task: Task, run: Run) -> Task:
+    """The fold of the run, with its training samples corrupted."""
+    if run["fold"] is not None:
+        task = task.folds(run["folds"], seed=0)[run["fold"]]
+    return replace(task, train=parse_corruption(run["corruption"])(task.train, run["seed"]))
+
+
+def _resume(training: Training, saved: Path) -> None:
+    if not saved.exists():
+        return
+    try:
+        state = torch.load(saved, weights_only=True)
+    except Exception as error:  # written by something else, or damaged on disk: the epochs are repeated
+        warnings.warn(f"{saved} cannot be read ({error}); its run starts anew", stacklevel=2)
+        return
+    training.load(state)
+
+
+def _save(training: Training, path: Path) -> None:
+    """Written beside and moved into place: a kill leaves the old state or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(f".{os.getpid()}")
+    try:
+        torch.save(training.state(), beside)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,205 @@
+"""Results on disk, as they come: one SQLite file that several processes share and that no kill can harm.
+
+A *run* is one training with all its choices; its key is a hash of them. The store holds who works on which run, a line
+per epoch, and the final figures. Lines are added, never changed: a run that is taken up again after a kill writes the
+same lines again, and they must be equal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PATIENCE = 60.0  # seconds that a writer waits for others
+_SIGN_OF_LIFE = 300.0  # seconds without one, after which a run of another machine counts as abandoned
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, choices TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, seen REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS epochs (
+    key TEXT NOT NULL, epoch INTEGER NOT NULL, figures TEXT NOT NULL, seconds REAL, PRIMARY KEY (key, epoch)
+);
+CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, figures TEXT NOT NULL, seconds REAL, host TEXT);
+"""
+
+
+class StoreError(OSError):
+    """The store cannot be read or written; the message says why and what to do."""
+
+
+class Finished(NamedTuple):
+    """A run that is done.
+
+    Attributes:
+        key: of the run.
+        choices: what was run.
+        figures: what came out.
+        seconds: how long it took, over all attempts.
+    """
+
+    key: str
+    choices: dict[str, Any]
+    figures: dict[str, Any]
+    seconds: float
+
+
+def key_of(choices: Mapping[str, Any]) -> str:
+    """A short hash of a run's choices."""
+    return hashlib.sha256(_text(choices).encode()).hexdigest()[:16]
+
+
+class Store:
+    """Runs and their results in a file; opened anew by every process.
+
+    Args:
+        path: the file; made with its folder if it is not there.
+
+    Examples:
+        >>> import tempfile
+        >>> from geonorm.lab.store import Store
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = Store(f"{folder}/results.sqlite")
+        ...     key = store.add({"norm": "bn", "seed": 0})
+        ...     claimed = store.claim(key)
+        ...     store.finish(key, {"accuracy": 0.9}, seconds=1.0)
+        ...     [(run.choices["norm"], run.figures) for run in store.finished()]
+        [('bn', {'accuracy': 0.9})]
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"expected a folder that can be written for the results (got {error})") from error
+        with self._open() as file:
+            file.executescript(_TABLES)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A connection for one transaction: all of it is kept, or nothing."""
+        file = None
+        try:
+            file = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+            file.execute("PRAGMA synchronous = FULL")
+            yield file
+        except sqlite3.Error as error:
+            raise StoreError(self._advice(error)) from error
+        finally:
+            if file is not None:
+                file.close()
+
+    def _advice(self, error: sqlite3.Error) -> str:
+        text = str(error)
+        if isinstance(error, sqlite3.DatabaseError) and ("not a database" in text or "malformed" in text):
+            cure = "it is damaged or no results file; move it away to start anew, or name another with --store"
+        elif "full" in text:
+            cure = "the disk is full; make room and start again: everything up to now is kept"
+        elif "readonly" in text or "unable to open" in text:
+            cure = "the file or its folder cannot be written; change its rights or name another with --store"
+        elif "locked" in text:
+            cure = f"another process has held it for {_PATIENCE:.0f} s; wait for it, or end it"
+        else:
+            cure = "everything up to now is kept; start again to go on"
+        return f"results in {self.path}: {text}; {cure}"
+
+    def add(self, choices: Mapping[str, Any]) -> str:
+        """Make a run known; its key."""
+        key = key_of(choices)
+        with self._open() as file:
+            file.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (key, _text(choices)))
+        return key
+
+    def claim(self, key: str) -> bool:
+        """Take a run that nobody works on and that is not done. False if there is nothing to do."""
+        host, pid = socket.gethostname(), os.getpid()
+        with self._open() as file:
+            file.execute("BEGIN IMMEDIATE")
+            done = file.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone()
+            other = file.execute("SELECT host, pid, seen FROM claims WHERE key = ?", (key,)).fetchone()
+            free = done is None and (other is None or other[:2] == (host, pid) or _is_abandoned(*other))
+            if free:
+                file.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)", (key, host, pid, time.time()))
+            file.execute("COMMIT")
+        return free
+
+    def release(self, key: str) -> None:
+        """Give a claimed run back, to be gone on with by anyone."""
+        with self._open() as file:
+            file.execute("DELETE FROM claims WHERE key = ?", (key,))
+
+    def epoch(self, key: str, epoch: int, figures: Mapping[str, Any], seconds: float) -> None:
+        """Add the figures of an epoch, and a sign of life. An epoch that is there already must have the same ones."""
+        with self._open() as file:
+            file.execute("BEGIN IMMEDIATE")
+            there = file.execute("SELECT figures FROM epochs WHERE key = ? AND epoch = ?", (key, epoch)).fetchone()
+            if there is None:
+                file.execute("INSERT INTO epochs VALUES (?, ?, ?, ?)", (key, epoch, _text(figures), seconds))
+            file.execute("UPDATE claims SET seen = ? WHERE key = ?", (time.time(), key))
+            file.execute("COMMIT")
+        if there is not None and there[0] != _text(figures):
+            raise StoreError(
+                f"epoch {epoch} of run {key} came out differently than before ({there[0]}, now {_text(figures)}): the "
+                "code, a library or the machine has changed since; start with a new store"
+            )
+
+    def finish(self, key: str, figures: Mapping[str, Any], seconds: float) -> None:
+        """The final figures of a run."""
+        with self._open() as file:
+            file.execute("BEGIN IMMEDIATE")
+            file.execute(
+                "INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?)",
+                (key, _text(figures), seconds, socket.gethostname()),
+            )
+            file.execute("DELETE FROM claims WHERE key = ?", (key,))
+            file.execute("COMMIT")
+
+    def is_finished(self, key: str) -> bool:
+        """Whether a run has its final figures."""
+        with self._open() as file:
+            return file.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone() is not None
+
+    def finished(self) -> list[Finished]:
+        """All runs that are done, in the order they became known."""
+        query = "SELECT key, choices, figures, seconds FROM runs JOIN results USING (key) ORDER BY runs.rowid"
+        with self._open() as file:
+            rows = file.execute(query).fetchall()
+        return [
+            Finished(key, json.loads(choices), json.loads(figures), seconds) for key, choices, figures, seconds in rows
+        ]
+
+    def curve(self, key: str) -> list[dict[str, Any]]:
+        """The figures of a run, epoch by epoch."""
+        with self._open() as file:
+            rows = file.execute("SELECT figures FROM epochs WHERE key = ? ORDER BY epoch", (key,)).fetchall()
+        return [json.loads(figures) for (figures,) in rows]
+
+    def seconds(self, key: str) -> float:
+        """How long the epochs of a run took."""
+        with self._open() as file:
+            return float(file.execute("SELECT TOTAL(seconds) FROM epochs WHERE key = ?", (key,)).fetchone()[0])
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=True)
+
+
+def _is_abandoned(host: str, pid: int, seen: float) -> bool:
+    """Whether the process that claimed a run is gone: surely on this machine, by its silence on another."""
+    if host != socket.gethostname():
+        return time.time() - seen > _SIGN_OF_LIFE
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
