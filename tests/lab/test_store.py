@@ -1,0 +1,146 @@
+"""The store: several processes, kills, full disks, damage."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from geonorm.lab.store import Store, StoreError, key_of
+
+CHOICES = {"norm": "bn", "seed": 0}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "deep" / "results.sqlite")
+
+
+def test_a_run_goes_in_and_comes_out(store: Store) -> None:
+    key = store.add(CHOICES)
+    assert key == key_of({"seed": 0, "norm": "bn"})
+    assert store.claim(key)
+    store.epoch(key, 1, {"loss": 0.5}, 0.1)
+    store.epoch(key, 2, {"loss": 0.25}, 0.2)
+    assert not store.is_finished(key)
+    store.finish(key, {"clean": {"accuracy": 0.9}}, store.seconds(key))
+    (done,) = store.finished()
+    assert done.choices == CHOICES
+    assert done.figures == {"clean": {"accuracy": 0.9}}
+    assert done.seconds == pytest.approx(0.3)
+    assert store.curve(key) == [{"loss": 0.5}, {"loss": 0.25}]
+    assert not store.claim(key)
+
+
+def test_a_repeated_epoch_must_be_equal(store: Store) -> None:
+    key = store.add(CHOICES)
+    store.epoch(key, 1, {"loss": 0.5}, 0.1)
+    store.epoch(key, 1, {"loss": 0.5}, 9.9)
+    with pytest.raises(StoreError, match="came out differently"):
+        store.epoch(key, 1, {"loss": 0.6}, 0.1)
+    assert store.curve(key) == [{"loss": 0.5}]
+
+
+def test_not_a_number_is_kept(store: Store) -> None:
+    key = store.add(CHOICES)
+    store.epoch(key, 1, {"loss": float("nan")}, 0.1)
+    store.epoch(key, 1, {"loss": float("nan")}, 0.1)
+    assert store.curve(key)[0]["loss"] != store.curve(key)[0]["loss"]
+
+
+def claim_in_another_process(path: Path, key: str) -> bool:
+    code = f"from geonorm.lab.store import Store; print(Store({str(path)!r}).claim({key!r}))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_claims(store: Store) -> None:
+    key = store.add(CHOICES)
+    assert claim_in_another_process(store.path, key)
+    assert store.claim(key), "the process that claimed it has ended"
+    assert store.claim(key), "one's own claim stays"
+    assert not claim_in_another_process(store.path, key)
+    store.release(key)
+    assert claim_in_another_process(store.path, key)
+
+
+def test_other_machines_are_believed_for_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = store.add(CHOICES)
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    store.claim(key)
+    monkeypatch.setattr("socket.gethostname", lambda: "here")
+    assert not store.claim(key)
+    import time
+
+    later = time.time() + 301
+    monkeypatch.setattr("time.time", lambda: later)
+    assert store.claim(key)
+
+
+def claim_all(path: Path, keys: list[str], queue: multiprocessing.SimpleQueue[list[str]]) -> None:
+    import time
+
+    store = Store(path)
+    mine = [key for key in keys if store.claim(key)]
+    queue.put(mine)
+    time.sleep(2)  # alive until all have asked
+
+
+def test_no_run_is_claimed_twice(store: Store) -> None:
+    keys = [store.add({"seed": seed}) for seed in range(40)]
+    context = multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    processes = [context.Process(target=claim_all, args=(store.path, keys, queue)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    claimed = [key for _ in processes for key in queue.get()]
+    for process in processes:
+        process.join()
+    assert sorted(claimed) == sorted(keys)
+
+
+def test_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
+    path.write_bytes(b"this is no database at all, but long enough to look like one" * 20)
+    with pytest.raises(StoreError, match=r"results\.sqlite.*damaged.*--store"):
+        Store(path)
+    assert path.read_bytes().startswith(b"this is no database")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_read_only(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="cannot be written"):
+        Store(tmp_path / "results.sqlite")
+
+
+def test_a_folder_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="folder that can be written"):
+        Store(tmp_path / "file" / "results.sqlite")
+    (tmp_path / "results.sqlite").mkdir()
+    with pytest.raises(StoreError, match="cannot be written"):
+        Store(tmp_path / "results.sqlite")
+
+
+def test_a_full_disk_loses_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = store.add(CHOICES)
+    store.epoch(key, 1, {"loss": 0.5}, 0.1)
+    connect = sqlite3.connect
+
+    def small(*arguments: object, **named: object) -> sqlite3.Connection:
+        file = connect(*arguments, **named)  # type: ignore[call-overload]
+        pages = file.execute("PRAGMA page_count").fetchone()[0]
+        file.execute(f"PRAGMA max_page_count = {pages}")
+        return file  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(sqlite3, "connect", small)
+    with pytest.raises(StoreError, match="disk is full; make room"):
+        store.epoch(key, 2, {"loss": [0.25] * 20000}, 0.1)
+    monkeypatch.undo()
+    assert store.curve(key) == [{"loss": 0.5}]
+    store.epoch(key, 2, {"loss": 0.25}, 0.1)
