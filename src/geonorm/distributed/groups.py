@@ -37,7 +37,6 @@ def group_name(group: Group | None) -> str | None:
     return WORLD if group is dist.group.WORLD else name
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def members(name: str) -> Members:
     """The group of that name."""
     import torch.distributed as dist
@@ -63,6 +62,10 @@ def members(name: str) -> Members:
     if dist.get_rank(group) < 0:
         raise RuntimeError(f"expected this process to be a member of process_group={name!r} (it is not)")
     return Members(group.group_name, group.size())
+
+
+# What torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler with geonorm.
+members._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _beside(world: ProcessGroup | None) -> ProcessGroup:
