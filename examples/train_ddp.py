@@ -11,14 +11,15 @@ On two machines, four processes each, the same line on both (node-0 is the name 
 The task: four classes of 20 features, where every tenth training sample comes from a sensor that adds 20 to all of
 them. The model was written with BatchNorm; ``convert`` and ``sync`` are the only two lines of geonorm.
 
-A checkpoint is written after every epoch. Started again, the script goes on from it, and ends with the same weights as
-a run that was never interrupted. Needs torch and geonorm, nothing else; without torchrun it trains in one process.
+The first process writes a checkpoint after every epoch. Started again, all go on from it, and end with the same weights
+as a run that was never interrupted. Needs torch and geonorm, nothing else; without torchrun it trains in one process.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -131,10 +132,12 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, epoch: 
 
 
 def resume(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, rank: int) -> int:
-    """Load the last checkpoint, if there is one; the epoch to go on from."""
-    if not path.exists():
+    """Load the last checkpoint, if the first process has one; the epoch to go on from, the same in all."""
+    parcel = [path.read_bytes() if rank == 0 and path.exists() else None]
+    dist.broadcast_object_list(parcel, device=device)
+    if parcel[0] is None:
         return 0
-    state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    state: dict[str, Any] = torch.load(io.BytesIO(parcel[0]), map_location=device, weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     if rank == 0:

@@ -233,6 +233,22 @@ def compiled(rank: int) -> None:
     same_when_compiled(rank, layer)
 
 
+def compiled_with_other_sizes(rank: int) -> None:
+    """A compiler merges equal collectives: those of two layers must not be equal in one process only."""
+    torch._dynamo.reset()
+    _, x = data(rank, (6, 0), shape=(4, 4, 4))
+    _, z = data(rank, (5, 6), shape=(4, 2, 2), seed=1)
+    layers = [geonorm.AugBatchNorm2d(4, phi=2.0, dtype=torch.float64, process_group="world") for _ in range(3)]
+
+    def run(x: Tensor, z: Tensor) -> Tensor:
+        return layers[1](nn.functional.avg_pool2d(layers[0](x), 2)).square().sum() + layers[2](z).sum()
+
+    x.requires_grad_()
+    torch.compile(run, fullgraph=True, backend="aot_eager")(x, z).backward()
+    assert x.grad is not None
+    torch.testing.assert_close(layers[2].running_mean, 0.1 * data(0, (11,), shape=(4, 2, 2), seed=1)[0].mean((0, 2, 3)))
+
+
 def compiled_in_many_ways(rank: int, size: int) -> None:
     for options in ({"phi": 2.0}, {"phi": 1.5, "sweeps": 8}, {"phi": 1.0}, {"learn_phi": True, "sweeps": 8}):
         for kind in (geonorm.AugBatchNorm1d, geonorm.PopNorm1d):
@@ -308,6 +324,52 @@ def ddp_two_forwards_and_accumulation(rank: int) -> None:
             torch.testing.assert_close(mine.grad, other.grad, rtol=1e-9, atol=1e-9)
 
 
+class TwoWays(nn.Module):
+    """Another layer is unused in every process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.head = geonorm.AugBatchNorm1d(64, phi=1.5), nn.Linear(64, 2)
+        self.a, self.b = nn.Linear(4, 64), nn.Linear(4, 64)
+
+    def forward(self, x: Tensor, first: bool) -> Tensor:
+        y: Tensor = self.head(self.norm((self.a if first else self.b)(x)))
+        return y
+
+
+def ddp_with_parameters_unused_here_and_there(rank: int) -> None:
+    """Gradients are ready at other times in other processes; norms have a group of their own and do not mind."""
+    torch.manual_seed(0)
+    model = TwoWays().double()
+    geonorm.sync(model)
+    wrapped = DistributedDataParallel(model, find_unused_parameters=True, bucket_cap_mb=1e-4)
+    for step in range(3):
+        _, x = data(rank, seed=step)
+        wrapped(x, rank == 0).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def torch_func_is_refused(rank: int) -> None:
+    _, x = data(rank, (5, 5))
+    for phi in (1.0, 1.5, 2.0):
+
+        def output(v: Tensor, phi: float = phi) -> Tensor:
+            return aug_norm(v, 0, phi, process_group="world").output
+
+        refuses(lambda output=output: torch.func.vmap(output)(x.expand(3, 5, 4)), "torch.func")
+        refuses(lambda output=output: torch.func.grad(lambda v: output(v).sum())(x), "torch.func")
+
+
+def bad_weights_are_everybodys_business(rank: int) -> None:
+    _, x = data(rank)
+    for wrong in (-1.0, math.nan, math.inf):
+        share = torch.ones_like(x)
+        share[0, 0] = wrong if rank == 1 else 1.0
+        refuses(
+            lambda share=share: aug_norm(x, 0, 1.5, element_weight=share, process_group="world"), "weight", ValueError
+        )
+
+
 def fsdp(rank: int) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -373,9 +435,13 @@ CASES = [
     the_same_collectives_everywhere,
     copies_keep_their_group,
     compiled,
+    compiled_with_other_sizes,
     the_adaptive_stop_does_not_compile,
     ddp_follows_one_process,
     ddp_two_forwards_and_accumulation,
+    ddp_with_parameters_unused_here_and_there,
+    torch_func_is_refused,
+    bad_weights_are_everybodys_business,
     fsdp,
     checkpoints,
     activation_checkpointing,

@@ -124,6 +124,13 @@ class TestConventions:
             assert bool(g.isfinite().all())
             assert bool(h.isfinite().all())
 
+    @pytest.mark.parametrize("phi", [1.5, 2.0, torch.tensor(1.5), torch.tensor(3.0)], ids=str)
+    def test_ignored_entries_of_a_group_that_is_not_finite(self, phi: float | torch.Tensor) -> None:
+        weight = torch.tensor([1.0, 1.0, 0.0], requires_grad=True)
+        center(torch.tensor([1.0, math.inf, 5.0]), phi, weight=weight).backward()
+        assert weight.grad is not None
+        assert weight.grad[2] == 0
+
 
 class TestFunctionTransforms:
     """Under torch.func every answer is right, or an error."""

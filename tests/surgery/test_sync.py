@@ -99,6 +99,29 @@ def test_unknown_norms_raise_and_nothing_changes(stranger: nn.Module) -> None:
     assert net[2] is stranger
 
 
+class Ours(geonorm.AugBatchNorm2d):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return input - input.mean(0)
+
+
+def test_our_own_layer_with_another_forward_raises() -> None:
+    with pytest.raises(ValueError, match="forward of its own"):
+        geonorm.sync(nn.Sequential(Ours(4)))
+
+
+def test_parameters_that_are_computed_raise() -> None:
+    from torch.nn.utils import parametrize, prune
+
+    pruned, parametrized = (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)) for _ in range(2))
+    prune.l1_unstructured(pruned[1], "weight", amount=0.5)
+    parametrize.register_parametrization(parametrized[1], "weight", nn.Identity())
+    for net in (pruned, parametrized):
+        before = list(net)
+        with pytest.raises(ValueError, match="make that permanent"):
+            geonorm.sync(net)
+        assert list(net) == before
+
+
 def test_subclasses_that_only_add_a_name_are_converted() -> None:
     class Named(nn.BatchNorm2d):
         pass

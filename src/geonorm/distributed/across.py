@@ -30,22 +30,22 @@ def grouping(dims: tuple[int, ...], group: str | None) -> Axes:
 class Across(Axes):
     """As ``Axes``, over all processes of the group that torch knows by ``name``.
 
-    ``count``: the number of members of each group, one for all, if it is known already.
+    ``total``: the number of members of each group, one for all, if it is known already.
     """
 
     joint = True
 
-    def __init__(self, dims: tuple[int, ...], name: str, count: Tensor | None = None) -> None:
+    def __init__(self, dims: tuple[int, ...], name: str, total: Tensor | None = None) -> None:
         super().__init__(dims)
         self.name = name
-        self._count = count
+        self.total = total
 
     @property
     def here(self) -> Axes:
         return Axes(self.dims)
 
     def rows(self) -> Across:
-        return Across((1,), self.name, self._count)
+        return Across((1,), self.name, self.total)
 
     def join(self, *statistics: Tensor) -> tuple[Tensor, ...]:
         total = _reduce(torch.cat([value.double().reshape(-1) for value in statistics]), "sum", self.name)
@@ -71,18 +71,20 @@ class Across(Axes):
     def count(self, values: Tensor) -> Tensor:
         """Number of elements in each group over all processes, as float64."""
         shape = [1 if d in self.dims else n for d, n in enumerate(values.shape)]
-        if self._count is None:
+        if self.total is None:
             size = math.prod([values.shape[d] for d in self.dims])
-            one = torch.full((1,), float(size), dtype=torch.float64, device=values.device)
-            self._count = _reduce(one, "sum", self.name)
-        return self._count.expand(shape)
+            # A value travels along, and is not looked at: of constants alone a compiler would merge those of two layers
+            # that are of one size here, but perhaps not elsewhere.
+            number = torch.full((1,), float(size), dtype=torch.float64, device=values.device)
+            self.total = self.join(number, values.detach().reshape(-1)[:1].sum(0, keepdim=True))[0]
+        return self.total.expand(shape)
 
     def _here_or(self, values: Tensor, end: str) -> Tensor:
         """The extreme of the members here; of none, what any other is beyond."""
         if values.numel():
             return Axes.min(self, values) if end == "min" else Axes.max(self, values)
-        shape = [1 if d in self.dims else n for d, n in enumerate(values.shape)]
-        return values.new_full(shape, math.inf if end == "min" else -math.inf)
+        nothing = super().sum(values)  # not a constant, for the reason that ``count`` has
+        return nothing + (math.inf if end == "min" else -math.inf)
 
     def _largest(self, *statistics: Tensor) -> list[Tensor]:
         """The largest over all processes. NaN travels apart: a maximum of the transport may lose it."""

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 Group: TypeAlias = "ProcessGroup | str"
 
-WORLD = "world"  # torch's default group, whatever its name is; it need not exist yet
+WORLD = "world"  # all processes; torch's default group need not exist yet
+_own_world: tuple[ProcessGroup, ProcessGroup] | None = None  # the default group, and the one made beside it
 
 
 class Members(NamedTuple):
@@ -36,7 +37,6 @@ def group_name(group: Group | None) -> str | None:
     return WORLD if group is dist.group.WORLD else name
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def members(name: str) -> Members:
     """The group of that name."""
     import torch.distributed as dist
@@ -49,7 +49,7 @@ def members(name: str) -> Members:
             "torch.distributed.init_process_group first, or geonorm.unsync(model) to train in one process"
         )
     if name == WORLD:
-        group = dist.group.WORLD
+        group = _beside(dist.group.WORLD)
     else:
         try:
             group = dist.distributed_c10d._resolve_process_group(name)  # type: ignore[attr-defined, arg-type]
@@ -62,3 +62,30 @@ def members(name: str) -> Members:
     if dist.get_rank(group) < 0:
         raise RuntimeError(f"expected this process to be a member of process_group={name!r} (it is not)")
     return Members(group.group_name, group.size())
+
+
+# What torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler with geonorm.
+members._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _beside(world: ProcessGroup | None) -> ProcessGroup:
+    """A group of the same processes for norms alone.
+
+    In one group with DistributedDataParallel, a gradient that is ready at different times in different processes would
+    be taken for the statistics of a norm.
+    """
+    import torch.distributed as dist
+
+    global _own_world
+    assert world is not None
+    if world.size() == 1:
+        return world
+    if _own_world is None or _own_world[0] is not world:
+        options = getattr(world._get_backend(torch.device("cpu")), "options", None) if _has_cpu(world) else None
+        own = dist.new_group(timeout=getattr(options, "_timeout", None), group_desc="geonorm")
+        _own_world = (world, own)
+    return _own_world[1]
+
+
+def _has_cpu(world: ProcessGroup) -> bool:
+    return any(device.type == "cpu" for device in world._device_types)

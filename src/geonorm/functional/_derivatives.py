@@ -88,6 +88,7 @@ def center_vjp(
         low, high = low * down, high * down
         floor = None if floor is None else floor * down
     r = x - groups.expand(mu)
+    r = r if present is None else torch.where(present, r, 0.0)
     a = r.abs()
     largest = torch.maximum(high - mu, mu - low).detach()
     unit = torch.where(largest > 0, largest, 1.0)  # |r| in units of the largest: no power overflows
@@ -123,8 +124,8 @@ def center_vjp(
         flow = torch.where(mu.isfinite() | (own != 0), flow, 0.0)  # a NaN group that nobody asked about is silent
         grad_phi = flow.sum_to_size(phi.shape).to(phi.dtype)
     grad_weight = None
-    if need_weight and unit_of_weight is not None:
-        grad_weight = groups.expand((grad * gain * unit_of_weight).to(x.dtype)) * signed
+    if need_weight and unit_of_weight is not None and present is not None:
+        grad_weight = torch.where(present, groups.expand((grad * gain * unit_of_weight).to(x.dtype)) * signed, 0.0)
     return Gradients(values, grad_phi, grad_weight)
 
 

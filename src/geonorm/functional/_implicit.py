@@ -69,19 +69,20 @@ def center_of_groups(
 
 
 def unpack(groups: Grouping) -> tuple[Tensor | None, tuple[int, ...], int, str]:
-    """A grouping as arguments that autograd.Function, vmap and the compiler can carry."""
+    """A grouping as arguments that autograd.Function, vmap and the compiler can carry.
+
+    The tensor is the segment of each row, or the size of joint groups if it is known.
+    """
     if isinstance(groups, Segments):
         return groups.index, (0,), groups.number, ""
-    return None, groups.dims, 0, groups.name if isinstance(groups, Across) else ""
+    return (groups.total, groups.dims, 0, groups.name) if isinstance(groups, Across) else (None, groups.dims, 0, "")
 
 
-def pack(
-    batch: Tensor | None, dims: tuple[int, ...], number: int, name: str = "", count: Tensor | None = None
-) -> Grouping:
-    """The grouping again. ``count``: as in ``Across``."""
-    if batch is not None:
-        return Segments(batch, number)
-    return Across(dims, name, count) if name else Axes(dims)
+def pack(members: Tensor | None, dims: tuple[int, ...], number: int, name: str = "") -> Grouping:
+    """The grouping again."""
+    if name:
+        return Across(dims, name, members)
+    return Axes(dims) if members is None else Segments(members, number)
 
 
 class _ImplicitCenter(torch.autograd.Function):

@@ -36,6 +36,11 @@ def normalize(
     of weight 0 come out as 0. The buffers of ``running`` follow the statistics, which come back if ``measured``.
     With ``learned``, ``phi`` is its offset.
     """
+    if groups.joint and torch._C._are_functorch_transforms_active():
+        raise RuntimeError(
+            "expected plain autograd for a normalization over several processes (got a torch.func transform, under "
+            "which they would exchange the wrong numbers); geonorm.unsync(model) normalizes in each process alone"
+        )
     plan = None if groups.joint else _native.plan(of, groups, rule, learned)
     if plan is not None:
         found = _native.run(of, plan, running, measured, lambda again: _on_torch(again, groups, rule, learned))
@@ -70,13 +75,13 @@ class _Normalize(torch.autograd.Function):
         gamma: Tensor | None,
         beta: Tensor | None,
         weight: Tensor | None,
-        batch: Tensor | None,
+        members: Tensor | None,
         dims: tuple[int, ...],
         number: int,
         name: str,
         *choices: Any,
     ) -> tuple[Tensor, ...]:
-        groups, rule = pack(batch, dims, number, name), Rule(*choices)
+        groups, rule = pack(members, dims, number, name), Rule(*choices)
         inputs = Inputs(x, phi, alpha, shift, gamma, beta, weight)
         blocks = _blocks(inputs, groups)
         if not blocks:
@@ -92,26 +97,27 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, phi, alpha, shift, gamma, beta, weight, batch, ctx.dims, ctx.number, ctx.name, *choices = inputs
+        x, phi, alpha, shift, gamma, beta, weight, members, ctx.dims, ctx.number, ctx.name, *choices = inputs
         found = Found(*output[1:])
         ctx.rule = Rule(*choices)
         ctx.phi, ctx.alpha = (None if isinstance(value, Tensor) else value for value in (phi, alpha))
         ctx.mark_non_differentiable(found.mean, found.var, found.mass, found.lower, found.upper, found.low, found.high)
         tensors = (value if isinstance(value, Tensor) else None for value in (phi, alpha))
         ctx.beta = None if beta is None else (beta.shape, beta.dtype)
-        ctx.save_for_backward(x, *tensors, shift, gamma, weight, batch, *found)
+        ctx.save_for_backward(x, *tensors, shift, gamma, weight, members, *found)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, phi, alpha, shift, gamma, weight, batch, *saved = ctx.saved_tensors
+        x, phi, alpha, shift, gamma, weight, members, *saved = ctx.saved_tensors
         found, rule = Found(*saved), ctx.rule
         if ctx.name and torch.is_grad_enabled():
             raise RuntimeError(
                 "expected a first derivative (got create_graph=True): a normalization over several processes has no "
                 "second one; geonorm.unsync(model) normalizes in each process alone, which has"
             )
-        count = found.mass.reshape(-1)[:1] if weight is None else None
-        groups = pack(batch, ctx.dims, ctx.number, ctx.name, count)
+        if ctx.name and weight is None:  # counted by the forward
+            members = found.mass.reshape(-1)[:1]
+        groups = pack(members, ctx.dims, ctx.number, ctx.name)
         # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
         beta = None if ctx.beta is None else x.new_empty((), dtype=ctx.beta[1]).expand(ctx.beta[0])
         inputs = Inputs(

@@ -41,8 +41,9 @@ def check_values(weight: Tensor | None, groups: Grouping) -> None:
 
 def _check_weight(weight: Tensor, groups: Grouping) -> None:
     bad = weight[~(weight >= 0) | weight.isinf()]
-    if len(bad):
-        raise ValueError(f"expected finite weight >= 0 (got {bad[0].item()}); use 0 to ignore an entry")
+    if bool(groups.agree(torch.tensor([len(bad) > 0], device=weight.device))):  # all processes raise, or none
+        got = bad[0].item() if len(bad) else "one in another process"
+        raise ValueError(f"expected finite weight >= 0 (got {got}); use 0 to ignore an entry")
     if isinstance(groups, Axes) and not bool((groups.max(weight) > 0).all()):
         raise ValueError(
             "expected weight > 0 for at least one entry of every group (got a group whose weights are all zero); "

@@ -139,7 +139,7 @@ class _Surgeon:
                 self._leave(name, module, "the model itself cannot be replaced in place; put it into nn.Sequential")
             elif layout_of(module) is None:
                 self._leave(name, module, why_unknown(module))
-            elif any(_is_computed(module, key) for key in ("weight", "bias")):
+            elif any(is_computed(module, key) for key in ("weight", "bias")):
                 self._leave(name, module, "its parameters are parametrized or pruned; make that permanent first")
             else:
                 targets[name] = module
@@ -295,7 +295,7 @@ def _carry_group(old: Any, new: Any) -> None:
         new.process_group = getattr(old, "process_group", None)
 
 
-def _is_computed(module: nn.Module, name: str) -> bool:
+def is_computed(module: nn.Module, name: str) -> bool:
     """Whether a parameter is computed from others: parametrized, pruned."""
     return getattr(module, name, None) is not None and name not in module._parameters
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from .. import nn as ours
 from ..distributed import WORLD, Group, group_name
-from .convert import convert
+from .convert import convert, is_computed
 from .layouts import is_norm, is_ours, layout_of, why_unknown
 from .memory import synced
 from .report import Change, Left, Report
@@ -118,14 +118,28 @@ def _axes(module: nn.Module) -> str | None:
     return None if layout is None else layout.axes
 
 
+def _why_not(module: nn.Module) -> str:
+    """Why it is not sure what a norm does; empty if it is."""
+    kinds: tuple[Any, ...] = (*_over_the_batch(), *_WITHIN_A_SAMPLE)
+    for kind in kinds:
+        if isinstance(module, kind):
+            own = type(module).forward is not kind.forward or "forward" in module.__dict__
+            return "it has a forward of its own" if own else ""
+    if _axes(module) is None:
+        return why_unknown(module)
+    if _axes(module) == "batch" and any(is_computed(module, key) for key in ("weight", "bias")):
+        return "its parameters are parametrized or pruned; make that permanent first"
+    return ""
+
+
 def _check_known(norms: list[tuple[str, nn.Module]]) -> None:
     """Every norm is one that is known here, or one whose groups surely lie within a sample."""
     for name, module in norms:
-        known: Any = _axes(module) is not None or isinstance(module, (*_WITHIN_A_SAMPLE, *_over_the_batch()))
-        if not known:
+        reason = _why_not(module)
+        if reason:
             raise ValueError(
                 f"expected norms that are known here (got {type(module).__name__} at {name or 'the model itself'}: "
-                f"{why_unknown(module)}); nothing was changed; leave it out with where=, or replace it first"
+                f"{reason}); nothing was changed; leave it out with where=, or replace it first"
             )
         if not name and not is_ours(module) and _axes(module) == "batch":
             raise ValueError(
