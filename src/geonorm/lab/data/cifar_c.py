@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
+from .arrays import read_array
 from .cifar import cifar
 from .download import ARCHIVES, fetch
 from .errors import DataError
-from .mosaic import read_array
 from .places import find, folders, look
 from .task import Split, Task, drawn
 
