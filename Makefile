@@ -58,7 +58,7 @@ $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/geonorm/csrc/*)
 
 $(TOOLS): $(READY)
 	@echo "Installing what tests and checks need (once; about a minute) ..."
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,test,compat,lint]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,lab,test,compat,lint]"
 	$(BIN)/pip install --quiet --no-deps pytorchcv # it asks for torchvision, which the models in the tests do not need
 	@touch $@
 

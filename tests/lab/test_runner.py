@@ -134,10 +134,6 @@ def test_two_processes_share_the_work(whole: Comparison, tmp_path: Path) -> None
     assert contents(Store(path)) == contents(whole.store)
 
 
-class Interrupted(Exception):
-    pass
-
-
 def test_an_interrupted_run_is_taken_up(whole: Comparison, tmp_path: Path) -> None:
     """Stopped between two epochs, with a damaged state beside it."""
     store = Store(tmp_path / "r.sqlite")
@@ -184,7 +180,7 @@ def little_model() -> nn.Module:
 
 
 def test_a_run_that_fails_is_named_and_can_be_tried_again(tmp_path: Path) -> None:
-    with pytest.raises(RunsFailed, match="2 of 2 runs failed.*no such model today"):
+    with pytest.raises(RunsFailed, match=r"2 of 2 runs failed.*no such model today"):
         compare(broken_model, little_data, ["own", "ln"], seeds=1, epochs=1, store=tmp_path / "r.sqlite")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -66,6 +67,13 @@ def test_claims(store: Store) -> None:
     assert not claim_in_another_process(store.path, key)
     store.release(key)
     assert claim_in_another_process(store.path, key)
+
+
+def test_a_number_of_a_process_that_was_given_again(store: Store) -> None:
+    key = store.add(CHOICES)
+    with sqlite3.connect(store.path) as file:
+        file.execute("INSERT INTO claims VALUES (?, ?, ?, ?, ?)", (key, socket.gethostname(), os.getppid(), "1", 0.0))
+    assert store.claim(key)
 
 
 def test_other_machines_are_believed_for_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,9 @@ _SIGN_OF_LIFE = 300.0  # seconds without one, after which a run of another machi
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, choices TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, seen REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS claims (
+    key TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL, seen REAL NOT NULL
+);
 CREATE TABLE IF NOT EXISTS epochs (
     key TEXT NOT NULL, epoch INTEGER NOT NULL, figures TEXT NOT NULL, seconds REAL, PRIMARY KEY (key, epoch)
 );
@@ -120,14 +122,14 @@ class Store:
 
     def claim(self, key: str) -> bool:
         """Take a run that nobody works on and that is not done. False if there is nothing to do."""
-        host, pid = socket.gethostname(), os.getpid()
+        me = (socket.gethostname(), os.getpid(), _birth_of(os.getpid()))
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
             done = file.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone()
-            other = file.execute("SELECT host, pid, seen FROM claims WHERE key = ?", (key,)).fetchone()
-            free = done is None and (other is None or other[:2] == (host, pid) or _is_abandoned(*other))
+            other = file.execute("SELECT host, pid, born, seen FROM claims WHERE key = ?", (key,)).fetchone()
+            free = done is None and (other is None or other[:3] == me or _is_abandoned(*other))
             if free:
-                file.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)", (key, host, pid, time.time()))
+                file.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)", (key, *me, time.time()))
             file.execute("COMMIT")
         return free
 
@@ -192,7 +194,7 @@ def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=True)
 
 
-def _is_abandoned(host: str, pid: int, seen: float) -> bool:
+def _is_abandoned(host: str, pid: int, born: str, seen: float) -> bool:
     """Whether the process that claimed a run is gone: surely on this machine, by its silence on another."""
     if host != socket.gethostname():
         return time.time() - seen > _SIGN_OF_LIFE
@@ -201,5 +203,13 @@ def _is_abandoned(host: str, pid: int, seen: float) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False
-    return False
+        pass
+    return _birth_of(pid) != born  # numbers of processes are given again
+
+
+def _birth_of(pid: int) -> str:
+    """When a process started, as far as the system tells."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

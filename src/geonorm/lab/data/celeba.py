@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .errors import DataError
-from .images import ImageFiles
+from .images import MEAN, STD, ImageFiles
 from .places import find
 from .task import Split, Task, drawn
 
@@ -79,6 +79,8 @@ def celeba(
         classes=2,
         input_shape=(3, size, size),
         valid=splits[1],
+        mean=torch.tensor(MEAN),
+        std=torch.tensor(STD),
         group_names=tuple(f"{name}, {hair}" for name in GROUPS for hair in ("blond", "other")),
         class_names=("other", "blond"),
     )

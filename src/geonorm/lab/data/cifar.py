@@ -156,7 +156,7 @@ def _read_batch(path: Path, digest: str, layout: Official) -> tuple[Any, Any]:
     check_md5(path, digest, SOURCE)
     content = read_plain(path)
     pixels, labels = content.get(b"data"), content.get(layout.labels)
-    if getattr(pixels, "shape", (0, 0))[1:] != (3072,) or not isinstance(labels, list) or len(labels) != len(pixels):
+    if not isinstance(pixels, numpy.ndarray) or not isinstance(labels, list) or pixels.shape != (len(labels), 3072):
         raise DataError(f"{path} lacks data of 3072 bytes each with as many {layout.labels.decode()}: another file")
     y = numpy.array(labels, dtype="int64")
     if not ((y >= 0) & (y < layout.classes)).all():

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
+from .arrays import read_array
 from .cifar import cifar
 from .download import ARCHIVES, fetch
 from .errors import DataError
-from .mosaic import read_array
 from .places import find, folders, look
 from .task import Split, Task, drawn
 
@@ -59,9 +59,10 @@ def cifar10c(
             f"{path.with_name(f'{corruption}.npy')} holds {pixels.dtype} of shape {pixels.shape} and labels of shape "
             f"{labels.shape}, expected uint8 of ({5 * PER_SEVERITY}, 32, 32, 3). {_AGAIN}"
         )
-    y = torch.from_numpy(labels[(severity - 1) * PER_SEVERITY : severity * PER_SEVERITY].astype("int64"))
-    if y.min() < 0 or y.max() > 9:
-        raise DataError(f"{path} has labels from {int(y.min())} to {int(y.max())}, expected 0 to 9. {_AGAIN}")
+    by_severity = torch.from_numpy(labels.astype("int64")).view(5, PER_SEVERITY)
+    y = by_severity[0]
+    if y.min() < 0 or y.max() > 9 or not (by_severity == y).all():
+        raise DataError(f"{path} does not hold the same labels from 0 to 9 for every severity: damaged. {_AGAIN}")
     kept = drawn(y, test_size, seed)
     chosen = pixels[(kept + (severity - 1) * PER_SEVERITY).numpy()]
     test = Split(torch.from_numpy(chosen).permute(0, 3, 1, 2).float().div_(255).contiguous(), y[kept])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from .arrays import read_array
 from .errors import DataError
-from .mosaic import read_array
 from .places import find
 from .tables import column, one_of, read_rows
 from .task import Split, Task, statistics

@@ -107,7 +107,8 @@ def _other_labels(y: Tensor, chosen: Tensor, generator: torch.Generator) -> Tens
     steps = torch.randint(1, len(labels), (len(chosen),), generator=generator)
     place = place.clone()
     place[chosen] = (place[chosen] + steps) % len(labels)
-    return labels[place]
+    noisy: Tensor = labels[place]
+    return noisy
 
 
 def _with_attribute(split: Split, x: Tensor, chosen: Tensor, generator: torch.Generator) -> Split:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from .errors import DataError
-from .images import ImageFiles
+from .images import MEAN, STD, ImageFiles
 from .places import find
 from .task import Split, Task, drawn
 
@@ -55,7 +55,16 @@ def image_folder(
         y = torch.tensor(labels)
         kept = drawn(y, number, seed)
         splits.append(Split(ImageFiles(paths, size).take_samples(kept), y[kept]))
-    return Task(root.name, splits[0], splits[1], len(classes), (3, size, size), class_names=tuple(classes))
+    return Task(
+        root.name,
+        splits[0],
+        splits[1],
+        classes=len(classes),
+        input_shape=(3, size, size),
+        mean=torch.tensor(MEAN),
+        std=torch.tensor(STD),
+        class_names=tuple(classes),
+    )
 
 
 def _inside(folder: Path) -> list[Path]:

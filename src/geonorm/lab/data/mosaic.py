@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..extras import need
+from .arrays import read_array
 from .errors import DataError
 from .images import open_image
 
@@ -70,21 +71,10 @@ def _read_tiles(path: Path) -> Any:
 
 
 def _read_labels(path: Path) -> Any:
-    labels = read_array(path)
+    labels = read_array(path, _AGAIN)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise DataError(f"{path} holds {labels.dtype} of shape {labels.shape}, expected a list of labels. {_AGAIN}")
     return labels.astype("int64")
-
-
-def read_array(path: Path, again: str = _AGAIN, memory_map: bool = False) -> Any:
-    """An .npy file without Python objects in it."""
-    numpy = need("numpy", "numpy")
-    try:
-        return numpy.load(path, allow_pickle=False, mmap_mode="r" if memory_map else None)
-    except FileNotFoundError as error:
-        raise DataError(f"{path} is missing. {again}") from error
-    except (ValueError, OSError, EOFError) as error:
-        raise DataError(f"{path} is no .npy file of numbers or is damaged ({error}). {again}") from error
 
 
 def read_names(path: Path, classes: int) -> Sequence[str]:

@@ -40,9 +40,9 @@ def read_graphs(path: Path) -> list[Any]:
     labels = sorted({label for label, _, _ in graphs})
     column = {tag: i for i, tag in enumerate(tags)}
     found = []
-    for label, own, neighbours in graphs:
+    for label, own, others_of in graphs:
         x = torch.nn.functional.one_hot(torch.tensor([column[tag] for tag in own]), len(tags)).float()
-        pairs = [(i, j) for i, others in enumerate(neighbours) for j in others]
+        pairs = [(i, j) for i, others in enumerate(others_of) for j in others]
         edges = torch.tensor(pairs, dtype=torch.int64).view(-1, 2).T.contiguous()
         found.append(data.Data(x=x, edge_index=edges, y=torch.tensor([labels.index(label)])))
     return found

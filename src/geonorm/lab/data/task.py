@@ -70,7 +70,8 @@ class Task:
         train, test, valid: the samples.
         classes: number of labels.
         input_shape: of one sample: (channels, height, width), or (features,), of a node for graphs.
-        mean, std: of the training samples per channel or feature, for ``Standardize`` in the model; not for graphs.
+        mean, std: of the training samples per channel or feature, for ``Standardize`` in the model; ImageNet's where
+            images stay in files; not for graphs.
         group_names, class_names: as many as there are columns of groups, and labels.
         official: whether train and test are the published split; if not they were drawn here.
         note: what one must know when reading results.

@@ -1,0 +1,41 @@
+"""Arrays in .npy files: whatever bit is wrong, it is an array or a DataError."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geonorm.lab.data import DataError
+from geonorm.lab.data.arrays import read_array
+
+
+def test_right(tmp_path: Path) -> None:
+    expected = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    np.save(tmp_path / "a.npy", expected)
+    for memory_map in (False, True):
+        assert (read_array(tmp_path / "a.npy", "", memory_map) == expected).all()
+
+
+def test_every_bit_of_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(3, dtype=np.uint8))
+    content, refused = path.read_bytes(), 0
+    for place in range(len(content) - 3):
+        for bit in range(8):
+            flipped = bytearray(content)
+            flipped[place] ^= 1 << bit
+            path.write_bytes(bytes(flipped))
+            try:
+                read_array(path, "")
+            except DataError:
+                refused += 1
+    assert refused > 0.5 * 8 * (len(content) - 3)  # most of a header is what it must be; the rest are spaces
+
+
+def test_archives_and_objects_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", a=np.zeros(3))
+    with pytest.raises(DataError, match=r"archive of arrays, expected one array\. Fetch it"):
+        read_array(tmp_path / "a.npz", "Fetch it")
+    np.save(tmp_path / "b.npy", np.array([print], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match=r"no \.npy file of numbers"):
+        read_array(tmp_path / "b.npy", "Fetch it")

@@ -1,0 +1,157 @@
+"""Downloads, from a server on this machine."""
+
+import hashlib
+import http.server
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from geonorm.lab.data import DataError, cifar, load
+from geonorm.lab.data.download import ARCHIVES, Archive, fetch, unpack
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Answers with the files of a dict; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.asked = 0
+        self.missing_bytes = 0
+
+    def url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.server_port}/{name}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked += 1
+        content = self.server.files.get(self.path.lstrip("/"))
+        if content is None:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content) + self.server.missing_bytes))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "*")
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def packed(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def offer(server: Server, content: bytes, digest: str | None = None) -> Archive:
+    server.files["set.tar.gz"] = content
+    return Archive(server.url("set.tar.gz"), "md5", digest or hashlib.md5(content).hexdigest(), "this test", "set")
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w"])
+def test_right(server: Server, tmp_path: Path, mode: str) -> None:
+    archive = offer(server, packed({"set/a": b"one", "set/deep/b": b"two"}, mode))
+    made = fetch(archive, tmp_path / "data")
+    assert (made / "a").read_bytes() == b"one"
+    assert (made / "deep" / "b").read_bytes() == b"two"
+    assert left_in(tmp_path / "data") == ["set"]
+    assert fetch(archive, tmp_path / "data") == made
+    assert server.asked == 1  # what is there is not fetched again
+
+
+@pytest.mark.parametrize(
+    ("content", "digest", "message"),
+    [
+        (packed({"set/a": b"one"}), "0" * 32, r"has md5 .*, expected 0{32} \(this test\): nothing was kept"),
+        (b"<html>blocked</html>", None, "no tar archive or is damaged"),
+        (packed({"set/a": bytes(range(256)) * 400})[:-40], None, "no tar archive or is damaged"),
+        (packed({"other/a": b"one"}), None, "holds no folder set"),
+        (packed({"set/a": b"one", "../escaped": b"two"}), None, r"'../escaped', which is no plain file inside it"),
+        (packed({"/escaped": b"two"}), None, "no plain file inside it"),
+        (packed({"set/../../escaped": b"two"}), None, "no plain file inside it"),
+    ],
+)
+def test_nothing_is_kept(server: Server, tmp_path: Path, content: bytes, digest: str | None, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fetch(offer(server, content, digest), tmp_path / "data")
+    assert left_in(tmp_path / "data") == []
+    assert left_in(tmp_path) == ["data"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
+    file = tmp_path / "archive.tar"
+    with tarfile.open(file, "w") as archive:
+        member = tarfile.TarInfo("set/a")
+        member.type, member.linkname = kind, "/etc/passwd"
+        archive.addfile(member)
+    with pytest.raises(DataError, match="no plain file inside it: not unpacked"):
+        unpack(file, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_truncated_on_the_way(server: Server, tmp_path: Path) -> None:
+    archive = offer(server, packed({"set/a": b"one"}))
+    server.missing_bytes = 100
+    with pytest.raises(DataError, match=r"ended after \d+ of \d+ bytes: nothing was kept"):
+        fetch(archive, tmp_path / "data")
+    assert left_in(tmp_path / "data") == []
+
+
+def test_not_there(server: Server, tmp_path: Path) -> None:
+    archive = offer(server, b"")._replace(url=server.url("elsewhere"))
+    with pytest.raises(DataError, match=r"cannot download .*404.* set GEONORM_DATA to the folder that holds set"):
+        fetch(archive, tmp_path / "data")
+
+
+def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    archive = Archive("http://127.0.0.1:9/set.tar.gz", "md5", "0" * 32, "this test", "set")
+    with pytest.raises(DataError, match=r"cannot download .*: check the network"):
+        fetch(archive, tmp_path / "data")
+
+
+def test_through_load(server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive arrives, and its files are then checked one by one."""
+    archive = offer(server, packed({"cifar-10-batches-py/data_batch_1": b"not it"}))
+    monkeypatch.setitem(ARCHIVES, "cifar10", archive._replace(makes="cifar-10-batches-py"))
+    with pytest.raises(DataError, match="not at hand"):
+        load("cifar10")
+    with pytest.raises(DataError, match=r"data_batch_1 is damaged or another file: its MD5"):
+        load("cifar10", download=True)
+    assert (folder / "cifar-10-batches-py" / "data_batch_1").read_bytes() == b"not it"
+
+
+def test_every_checksum_names_its_source() -> None:
+    for archive in ARCHIVES.values():
+        assert archive.url.startswith("https://")
+        assert len(archive.digest) == hashlib.new(archive.algorithm).digest_size * 2
+        assert archive.source
+    assert set(ARCHIVES) - {"cifar10c"} == set(cifar.OFFICIAL)

@@ -1,0 +1,46 @@
+"""The tables of the pages are the registries: `UPDATE_DOCS=1 pytest tests/lab/test_pages.py` writes them."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from geonorm.lab.data.sources import _KNOWN
+from geonorm.lab.models import create_model
+from geonorm.lab.models.create import _MODELS
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def networks() -> str:
+    rows = []
+    for model in _MODELS.values():
+        with torch.device("meta"):
+            number = sum(parameter.numel() for parameter in create_model(model.name).parameters())
+        shape = "×".join(map(str, model.input_shape))
+        rows.append(f"| `{model.name}` | {model.line} | {shape} | {number:,} |\n")
+    return "| name | what it is | input | parameters |\n| --- | --- | --- | --- |\n" + "".join(rows)
+
+
+def sources() -> str:
+    rows = []
+    for name, known in _KNOWN.items():
+        places = "<br>".join(f"`{place}`" for place in known.places) or "needs no file"
+        rows.append(f"| `{name}` | {known.line} | {places} | {known.how} |\n")
+    return "| name | what it is | looked for | how to get it |\n| --- | --- | --- | --- |\n" + "".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("page", "mark", "table"), [("networks.md", "networks", networks), ("data.md", "sources", sources)]
+)
+def test_the_table_is_the_registry(page: str, mark: str, table) -> None:
+    path = DOCS / page
+    head, start, rest = path.read_text().partition(f"<!-- {mark} -->\n")
+    written, end, tail = rest.partition("<!-- end -->\n")
+    assert start
+    assert end
+    if os.environ.get("UPDATE_DOCS"):
+        path.write_text(head + start + table() + end + tail)
+        return
+    assert written == table()
