@@ -134,8 +134,9 @@ def test_two_processes_share_the_work(whole: Comparison, tmp_path: Path) -> None
     assert contents(Store(path)) == contents(whole.store)
 
 
-def test_an_interrupted_run_is_taken_up(whole: Comparison, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_taken_up(whole: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped between two epochs, with a damaged state beside it."""
+    monkeypatch.setattr("geonorm.lab.runner.SAVE_EVERY", 0.0)
     store = Store(tmp_path / "r.sqlite")
     first = SMALL.runs()[0]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from geonorm.lab.store import Store, StoreError, key_of
+from geonorm.lab.store import Epoch, Store, StoreError, key_of
 
 CHOICES = {"norm": "bn", "seed": 0}
 
@@ -26,8 +26,8 @@ def test_a_run_goes_in_and_comes_out(store: Store) -> None:
     key = store.add(CHOICES)
     assert key == key_of({"seed": 0, "norm": "bn"})
     assert store.claim(key)
-    store.epoch(key, 1, {"loss": 0.5}, 0.1)
-    store.epoch(key, 2, {"loss": 0.25}, 0.2)
+    store.epochs(key, [Epoch(1, {"loss": 0.5}, 0.1)])
+    store.epochs(key, [Epoch(2, {"loss": 0.25}, 0.2)])
     assert not store.is_finished(key)
     store.finish(key, {"clean": {"accuracy": 0.9}}, store.seconds(key))
     (done,) = store.finished()
@@ -40,17 +40,17 @@ def test_a_run_goes_in_and_comes_out(store: Store) -> None:
 
 def test_a_repeated_epoch_must_be_equal(store: Store) -> None:
     key = store.add(CHOICES)
-    store.epoch(key, 1, {"loss": 0.5}, 0.1)
-    store.epoch(key, 1, {"loss": 0.5}, 9.9)
+    store.epochs(key, [Epoch(1, {"loss": 0.5}, 0.1)])
+    store.epochs(key, [Epoch(1, {"loss": 0.5}, 9.9)])
     with pytest.raises(StoreError, match="came out differently"):
-        store.epoch(key, 1, {"loss": 0.6}, 0.1)
+        store.epochs(key, [Epoch(1, {"loss": 0.6}, 0.1)])
     assert store.curve(key) == [{"loss": 0.5}]
 
 
 def test_not_a_number_is_kept(store: Store) -> None:
     key = store.add(CHOICES)
-    store.epoch(key, 1, {"loss": float("nan")}, 0.1)
-    store.epoch(key, 1, {"loss": float("nan")}, 0.1)
+    store.epochs(key, [Epoch(1, {"loss": float("nan")}, 0.1)])
+    store.epochs(key, [Epoch(1, {"loss": float("nan")}, 0.1)])
     assert store.curve(key)[0]["loss"] != store.curve(key)[0]["loss"]
 
 
@@ -137,7 +137,7 @@ def test_a_folder_in_the_way(tmp_path: Path) -> None:
 
 def test_a_full_disk_loses_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     key = store.add(CHOICES)
-    store.epoch(key, 1, {"loss": 0.5}, 0.1)
+    store.epochs(key, [Epoch(1, {"loss": 0.5}, 0.1)])
     connect = sqlite3.connect
 
     def small(*arguments: object, **named: object) -> sqlite3.Connection:
@@ -148,7 +148,7 @@ def test_a_full_disk_loses_nothing(store: Store, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(sqlite3, "connect", small)
     with pytest.raises(StoreError, match="disk is full; make room"):
-        store.epoch(key, 2, {"loss": [0.25] * 20000}, 0.1)
+        store.epochs(key, [Epoch(2, {"loss": [0.25] * 20000}, 0.1)])
     monkeypatch.undo()
     assert store.curve(key) == [{"loss": 0.5}]
-    store.epoch(key, 2, {"loss": 0.25}, 0.1)
+    store.epochs(key, [Epoch(2, {"loss": 0.25}, 0.1)])

@@ -1,4 +1,4 @@
-"""Carrying out runs: train, save after every epoch, test, store. A run killed at any moment goes on where it was."""
+"""Carrying out runs: train, save every few seconds, test, store. A run killed at any moment goes on where it was."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from .data import Task, load
 from .evaluate import evaluate
 from .models import create_model
 from .recipe import Run
-from .store import Store
+from .store import Epoch, Store
 from .train import Training
+
+SAVE_EVERY = 2.0  # seconds: what a kill costs at most, beside the epoch it falls into
 
 Watch = Callable[[Run, int, dict[str, Any]], None]  # told of every epoch
 
@@ -86,11 +88,17 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None = None
     training = Training(source.model(run, task), task, run.choices)
     saved = checkpoint_of(store, run)
     _resume(training, saved)
+    news: list[Epoch] = []
+    last_saved = time.perf_counter()
     while training.done < run["epochs"]:
         start = time.perf_counter()
         figures = training.epoch()
-        store.epoch(run.key, training.done, figures, time.perf_counter() - start)
-        _save(training, saved)
+        now = time.perf_counter()
+        news.append(Epoch(training.done, figures, now - start))
+        if now - last_saved >= SAVE_EVERY or training.done == run["epochs"]:
+            store.epochs(run.key, news)
+            _save(training, saved)
+            news, last_saved = [], time.perf_counter()
         if watch is not None:
             watch(run, training.done, figures)
     results = {text: evaluate(training.model, task, parse_evaluation(text), run["seed"]) for text in run["evaluations"]}

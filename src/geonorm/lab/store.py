@@ -14,7 +14,7 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +35,14 @@ CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, figures TEXT NOT NULL,
 
 class StoreError(OSError):
     """The store cannot be read or written; the message says why and what to do."""
+
+
+class Epoch(NamedTuple):
+    """One epoch of a run: its number from 1, what came out, and how long it took."""
+
+    number: int
+    figures: Mapping[str, Any]
+    seconds: float
 
 
 class Finished(NamedTuple):
@@ -138,20 +146,24 @@ class Store:
         with self._open() as file:
             file.execute("DELETE FROM claims WHERE key = ?", (key,))
 
-    def epoch(self, key: str, epoch: int, figures: Mapping[str, Any], seconds: float) -> None:
-        """Add the figures of an epoch, and a sign of life. An epoch that is there already must have the same ones."""
+    def epochs(self, key: str, news: Sequence[Epoch]) -> None:
+        """Add the figures of epochs, and a sign of life. Those that are there already must have the same ones."""
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
-            there = file.execute("SELECT figures FROM epochs WHERE key = ? AND epoch = ?", (key, epoch)).fetchone()
-            if there is None:
-                file.execute("INSERT INTO epochs VALUES (?, ?, ?, ?)", (key, epoch, _text(figures), seconds))
+            there = dict(file.execute("SELECT epoch, figures FROM epochs WHERE key = ?", (key,)))
+            file.executemany(
+                "INSERT INTO epochs VALUES (?, ?, ?, ?)",
+                [(key, one.number, _text(one.figures), one.seconds) for one in news if one.number not in there],
+            )
             file.execute("UPDATE claims SET seen = ? WHERE key = ?", (time.time(), key))
             file.execute("COMMIT")
-        if there is not None and there[0] != _text(figures):
-            raise StoreError(
-                f"epoch {epoch} of run {key} came out differently than before ({there[0]}, now {_text(figures)}): the "
-                "code, a library or the machine has changed since; start with a new store"
-            )
+        for one in news:
+            before = there.get(one.number)
+            if before is not None and before != _text(one.figures):
+                raise StoreError(
+                    f"epoch {one.number} of run {key} came out differently than before ({before}, now "
+                    f"{_text(one.figures)}): the code, a library or the machine has changed since; start a new store"
+                )
 
     def finish(self, key: str, figures: Mapping[str, Any], seconds: float) -> None:
         """The final figures of a run."""
