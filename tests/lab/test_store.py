@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
 import socket
 import sqlite3
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,9 +54,22 @@ def test_not_a_number_is_kept(store: Store) -> None:
     assert store.curve(key)[0]["loss"] != store.curve(key)[0]["loss"]
 
 
+def in_another_process(function: Callable[[], Any]) -> Any:
+    """What a forked process says; it has ended then."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writer, json.dumps(function()).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(text)
+
+
 def claim_in_another_process(path: Path, key: str) -> bool:
-    code = f"from geonorm.lab.store import Store; print(Store({str(path)!r}).claim({key!r}))"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+    return bool(in_another_process(lambda: Store(path).claim(key)))
 
 
 def test_claims(store: Store) -> None:
@@ -89,25 +102,27 @@ def test_other_machines_are_believed_for_a_while(store: Store, monkeypatch: pyte
     assert store.claim(key)
 
 
-def claim_all(path: Path, keys: list[str], queue: multiprocessing.SimpleQueue[list[str]]) -> None:
-    import time
-
-    store = Store(path)
-    mine = [key for key in keys if store.claim(key)]
-    queue.put(mine)
-    time.sleep(2)  # alive until all have asked
-
-
 def test_no_run_is_claimed_twice(store: Store) -> None:
+    """Three processes ask at the same time, and live until all have asked."""
     keys = [store.add({"seed": seed}) for seed in range(40)]
-    context = multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    processes = [context.Process(target=claim_all, args=(store.path, keys, queue)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    claimed = [key for _ in processes for key in queue.get()]
-    for process in processes:
-        process.join()
+    reader, writer = os.pipe()
+    gate, opening = os.pipe()
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if not child:
+            own = Store(store.path)
+            mine = [key for key in keys if own.claim(key)]
+            os.write(writer, (" ".join(mine) + "\n").encode())
+            os.close(opening)
+            os.read(gate, 1)
+            os._exit(0)
+        children.append(child)
+    with os.fdopen(reader) as answers:
+        claimed = [key for _ in children for key in answers.readline().split()]
+    os.close(opening)
+    for child in children:
+        os.waitpid(child, 0)
     assert sorted(claimed) == sorted(keys)
 
 
