@@ -97,6 +97,8 @@ def test_right(server: Server, tmp_path: Path, mode: str) -> None:
         (packed({"/escaped": b"two"}), None, "no plain file inside it"),
         (packed({"set/../../escaped": b"two"}), None, "no plain file inside it"),
     ],
+    # Named: an archive carries the time of its making, and every worker must see the same names.
+    ids=["checksum", "page", "truncated", "another folder", "beside", "absolute", "beside, deep"],
 )
 def test_nothing_is_kept(server: Server, tmp_path: Path, content: bytes, digest: str | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
