@@ -127,6 +127,13 @@ def test_truncated_on_the_way(server: Server, tmp_path: Path) -> None:
     assert left_in(tmp_path / "data") == []
 
 
+def test_a_place_that_cannot_be_written(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(DataError, match=r"cannot write to .*data .*: make room, or set GEONORM_DATA"):
+        fetch(offer(server, packed({"set/a": b"one"})), tmp_path / "data")
+    assert server.asked == 0
+
+
 def test_not_there(server: Server, tmp_path: Path) -> None:
     archive = offer(server, b"")._replace(url=server.url("elsewhere"))
     with pytest.raises(DataError, match=r"cannot download .*404.* set GEONORM_DATA to the folder that holds set"):
