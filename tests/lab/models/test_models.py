@@ -141,6 +141,15 @@ def test_graphs_do_not_see_each_other_in_evaluation() -> None:
         torch.testing.assert_close(model(x[3:6], inside), together[1:2])
 
 
+def test_self_loops() -> None:
+    """Without edges and without self-loops nothing of a node reaches the scores."""
+    x, batch = torch.randn(4, 7), torch.tensor([0, 0, 1, 1])
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    alone, with_itself = (small("gcn", "none", self_loops=loops).eval() for loops in (False, True))
+    torch.testing.assert_close(alone(x, none, batch), alone(2 * x, none, batch))
+    assert not torch.allclose(with_itself(x, none, batch), with_itself(2 * x, none, batch))
+
+
 def test_an_empty_graph_at_the_end_has_scores_too() -> None:
     x, edges, batch = inputs("gcn")
     assert small("gcn")(x, edges, batch, 4).shape == (4, 3)
