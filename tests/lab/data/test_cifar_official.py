@@ -150,6 +150,7 @@ def test_cifar100(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (batch(np.zeros((1, 3072), dtype=np.uint8), [7]), "labels from 7 to 7, expected 0 to 2"),
         (batch(np.zeros((1, 3072), dtype=np.uint8), [0]), "holds 7 samples in data_batch_1, data_batch_2, expected 12"),
     ],
+    ids=["narrow", "too few labels", "strange label", "too few samples"],
 )
 def test_wrong_content(official: tuple[Path, np.ndarray], monkeypatch, content: bytes, message: str) -> None:
     (official[0] / "data_batch_2").write_bytes(content)
@@ -193,6 +194,7 @@ def test_nothing_in_a_pickle_runs(tmp_path: Path, protocol: int) -> None:
         b"",
         b"\x80\x02}(",
     ],
+    ids=["objects", "floats", "eval", "state", "reference", "extension", "list", "doubles", "empty", "truncated"],
 )
 def test_only_plain_things_are_built(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "batch"

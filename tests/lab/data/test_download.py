@@ -97,6 +97,8 @@ def test_right(server: Server, tmp_path: Path, mode: str) -> None:
         (packed({"/escaped": b"two"}), None, "no plain file inside it"),
         (packed({"set/../../escaped": b"two"}), None, "no plain file inside it"),
     ],
+    # Named: an archive carries the time of its making, and every worker must see the same names.
+    ids=["checksum", "page", "truncated", "another folder", "beside", "absolute", "beside, deep"],
 )
 def test_nothing_is_kept(server: Server, tmp_path: Path, content: bytes, digest: str | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
@@ -123,6 +125,13 @@ def test_truncated_on_the_way(server: Server, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"ended after \d+ of \d+ bytes: nothing was kept"):
         fetch(archive, tmp_path / "data")
     assert left_in(tmp_path / "data") == []
+
+
+def test_a_place_that_cannot_be_written(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(DataError, match=r"cannot write to .*data .*: make room, or set GEONORM_DATA"):
+        fetch(offer(server, packed({"set/a": b"one"})), tmp_path / "data")
+    assert server.asked == 0
 
 
 def test_not_there(server: Server, tmp_path: Path) -> None:

@@ -22,7 +22,12 @@ def real(name: str, **options):
 
 @pytest.mark.parametrize(
     ("name", "graphs", "nodes", "features"),
-    [("mutag", 188, 17.93, 7), ("ptc", 344, 25.56, 19), ("ptc_mr", 344, 14.29, 18), ("proteins", 1113, 39.06, 3)],
+    [
+        ("mutag", 188, 17.93, 7),
+        ("ptc", 344, 25.56, 19),
+        ("ptc_mr", 344, 14.29, 18),
+        pytest.param("proteins", 1113, 39.06, 3, marks=pytest.mark.slow),
+    ],
 )
 def test_tu_graphs(name: str, graphs: int, nodes: float, features: int) -> None:
     """Average nodes as the TU collection and the GraphNorm paper give them."""
@@ -32,7 +37,10 @@ def test_tu_graphs(name: str, graphs: int, nodes: float, features: int) -> None:
     assert all(graph.x.shape[1] == features for graph in pool.x)
 
 
-@pytest.mark.parametrize(("name", "size", "untested"), [("mutag", 18, 8), ("ptc", 34, 4), ("proteins", 111, 3)])
+@pytest.mark.parametrize(
+    ("name", "size", "untested"),
+    [("mutag", 18, 8), ("ptc", 34, 4), pytest.param("proteins", 111, 3, marks=pytest.mark.slow)],
+)
 def test_published_folds(name: str, size: int, untested: int) -> None:
     task = real(name, layout="one-file")
     folds = task.published_folds()
@@ -40,7 +48,7 @@ def test_published_folds(name: str, size: int, untested: int) -> None:
     assert len(task.pool()) - 10 * size == untested
 
 
-@pytest.mark.parametrize("name", ["mutag", "ptc", "proteins"])
+@pytest.mark.parametrize("name", ["mutag", "ptc", pytest.param("proteins", marks=pytest.mark.slow)])
 def test_one_file_holds_the_graphs_of_the_collection(name: str) -> None:
     """Nodes, edges and how often each label occurs; the columns of features may stand in another order."""
 

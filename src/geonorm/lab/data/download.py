@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import shutil
 import tarfile
@@ -86,8 +87,10 @@ def fetch(archive: Archive, folder: Path) -> Path:
             if not (unpacked / archive.makes).is_dir():
                 raise DataError(f"{archive.url} holds no folder {archive.makes}: fetch it by hand into {folder}")
             os.replace(unpacked / archive.makes, made)
-    except PermissionError as error:
-        raise DataError(f"cannot write to {folder} ({error}): set GEONORM_DATA to a folder of yours") from error
+    except OSError as error:
+        raise DataError(
+            f"cannot write to {folder} ({error}): make room, or set GEONORM_DATA to a folder that can be written"
+        ) from error
     return made
 
 
@@ -104,7 +107,7 @@ def _download(archive: Archive, file: Path) -> str:
                 got += len(chunk)
                 advance(len(chunk))
             advance(0)
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         raise DataError(
             f"cannot download {archive.url} ({error}): check the network, or fetch it elsewhere, unpack it, and set "
             f"GEONORM_DATA to the folder that holds {archive.makes}"

@@ -14,7 +14,7 @@ from .errors import DataError
 from .images import ImageFiles
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
     """Samples with their labels.
 
@@ -61,7 +61,7 @@ class Split:
         return self.x[torch.arange(len(self.x))] if isinstance(self.x, ImageFiles) else self.x
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """Data to train and test on.
 

@@ -157,7 +157,7 @@ def create_model(
         input_shape: of one sample: (channels, height, width) or (features,); without it the papers'.
         mean, std: of the training data per channel, for a layer in front that standardizes the input.
         options: of the network: ``width`` and ``depth`` for all, factors that scale it down; ``stem`` of ResNet-18 and
-            -101; ``hidden`` and ``layers`` of MLP, GCN and GIN; ``dropout`` of GCN and GIN.
+            -101; ``hidden`` and ``layers`` of MLP, GCN and GIN; ``dropout`` of GCN and GIN, ``self_loops`` of GCN.
 
     Examples:
         >>> import torch

@@ -43,7 +43,9 @@ class GraphNet(nn.Module):
         activation: by name.
         hidden: features of a hidden layer.
         layers: number of convolutions.
-        dropout: share of the scores dropped in training, as in the published code.
+        dropout: share of the scores dropped in training, as in the published code (the paper's 0.05; that code's own
+            default is 0.5).
+        self_loops: whether a node of a GCN is its own neighbour; the published code does so only when asked.
         width, depth: factors on hidden and layers.
 
     Examples:
@@ -64,6 +66,7 @@ class GraphNet(nn.Module):
         hidden: int = 64,
         layers: int = 5,
         dropout: float = 0.05,
+        self_loops: bool = True,
         width: float = 1.0,
         depth: float = 1.0,
     ) -> None:
@@ -76,7 +79,7 @@ class GraphNet(nn.Module):
         for layer in range(scaled(layers, depth)):
             before = wide if layer else features
             if kind == "gcn":
-                self.convolutions.append(geometric.GCNConv(before, wide))
+                self.convolutions.append(geometric.GCNConv(before, wide, add_self_loops=self_loops))
             else:
                 self.convolutions.append(geometric.GINConv(nn.Identity()))
                 self.perceptrons.append(_NodePerceptron(before, wide, make, activation))
