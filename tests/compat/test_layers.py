@@ -15,7 +15,6 @@ import geonorm
 from nn_layers import BATCH, CASES, NAMES, Case, randomize
 
 each = pytest.mark.parametrize("case", CASES, ids=NAMES)
-INDUCTOR = ["AugBatchNorm2d", "AugLayerNorm", "PopNorm1d"]
 
 
 def check_compiled(case: Case, options: dict[str, Any], backend: str, dynamic: bool | None = None) -> None:
@@ -38,7 +37,11 @@ def check_compiled(case: Case, options: dict[str, Any], backend: str, dynamic: b
             torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
 
 
-@each
+# The same code for other numbers of dimensions: in the full run only.
+one_of_each = [pytest.param(c, marks=pytest.mark.slow if c.name.endswith(("1d", "3d")) else ()) for c in CASES]
+
+
+@pytest.mark.parametrize("case", one_of_each, ids=NAMES)
 def test_compiles(case: Case) -> None:
     check_compiled(case, {"learn_phi": True, "phi": 1.6}, "aot_eager")
 
@@ -52,7 +55,7 @@ def test_compiles_with_dynamic_shapes(case: Case) -> None:
     check_compiled(case, {"spread": "robust"}, "aot_eager", dynamic=True)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name in INDUCTOR], ids=INDUCTOR)
+@pytest.mark.parametrize("case", [c for c in CASES if c.name == "AugBatchNorm2d"], ids=lambda c: c.name)
 def test_inductor(case: Case) -> None:
     check_compiled(case, {"learn_phi": True, "phi": 1.6}, "inductor")
 
@@ -83,6 +86,7 @@ def test_autocast(case: Case) -> None:
 
 
 EXPORTED = [case for case in CASES if case.running]
+some_exported = [pytest.param(c, marks=pytest.mark.slow if c.name.endswith(("1d", "3d")) else ()) for c in EXPORTED]
 
 
 @pytest.mark.parametrize("case", EXPORTED, ids=lambda c: c.name)
@@ -95,7 +99,7 @@ def test_export(case: Case) -> None:
     torch.testing.assert_close(exported.module()(x), layer(x))
 
 
-@pytest.mark.parametrize("case", EXPORTED, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", some_exported, ids=[case.name for case in EXPORTED])
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
 def test_onnx(case: Case, tmp_path) -> None:
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")

@@ -14,7 +14,7 @@ import geonorm
 
 from . import world
 
-TIMEOUT = 8.0
+TIMEOUT = 5.0
 
 
 def dies(rank: int, size: int) -> tuple[str, float]:
@@ -40,7 +40,7 @@ def hangs(rank: int, size: int) -> tuple[str, float]:
     layer = geonorm.PopNorm1d(4, process_group="world")
     layer(torch.randn(6, 4))
     if rank == 1:
-        time.sleep(TIMEOUT + 6)
+        time.sleep(TIMEOUT + 4)
         return "", 0.0
     return fails(layer)
 

@@ -227,12 +227,6 @@ def same_when_compiled(rank: int, eager: nn.Module, backend: str = "aot_eager") 
         torch.testing.assert_close(mine, other)
 
 
-def compiled(rank: int) -> None:
-    same_when_compiled(rank, geonorm.PopNorm1d(4, dtype=torch.float64, process_group="world"))
-    layer = geonorm.AugBatchNorm1d(4, learn_phi=True, sweeps=2, dtype=torch.float64, process_group="world")
-    same_when_compiled(rank, layer)
-
-
 def compiled_with_other_sizes(rank: int) -> None:
     """A compiler merges equal collectives: those of two layers must not be equal in one process only."""
     torch._dynamo.reset()
@@ -434,7 +428,6 @@ CASES = [
     bad_groups,
     the_same_collectives_everywhere,
     copies_keep_their_group,
-    compiled,
     compiled_with_other_sizes,
     the_adaptive_stop_does_not_compile,
     ddp_follows_one_process,

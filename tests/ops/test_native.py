@@ -146,7 +146,7 @@ def test_vectors(case: dict) -> None:
             assert (center - mu).abs().max() <= limit
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)], ids=str)
 def test_center_of_hostile_groups(dtype: torch.dtype) -> None:
     """Against bisection in extended precision: ties, half zeros, outliers, offsets, many decades, extreme scales."""
     rng = np.random.default_rng(11)

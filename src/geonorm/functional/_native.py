@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from ..ops import Axes, Grouping, Running, follow_batch, native
-from ..ops.arrange import Arrangement, arrange, arrange_segments
+from ..ops.arrange import LANES, Arrangement, arrange, arrange_segments
 from ._arguments import per_group_shape
 from ._gaussian import robust_factor
 from ._norm import Inputs, LearnedPhi, NormStatistics, Rule
@@ -34,6 +34,7 @@ _COMPUTING = {
     torch.float16: torch.float32,
 }
 _SPREADS = {2.0: native.RMS, 1.0: native.MEAN_ABS, math.inf: native.MAX_ABS, None: native.ROBUST}
+_MOST_ROWS = 1 << 24  # of interleaved channels: the kernels copy them 16 channels wide, two such arrays in 2 GB
 _LARGEST_SPREAD_PHI = 3.0  # above, equal deviations would lose their part of the gradient
 CPU = torch.device("cpu")  # named at every allocation: there may be a default device
 _NOTHING = (None,) * 5
@@ -118,7 +119,7 @@ def _plan(
     if arrangement is None and segments is None:  # as a contiguous copy
         strides = _contiguous_strides(shape)
         arrangement = arrange(shape, strides, dims, shapes[1:], phi)
-    if arrangement is None:
+    if arrangement is None or (arrangement.layout == LANES and arrangement.rows > _MOST_ROWS):
         return None
     choices = native.Numbers(
         rule.centered,
