@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -134,8 +135,22 @@ def project_scale_invariant(
     if radius is not None and not radius > 0:
         raise ValueError(f"expected radius > 0 (got {radius})")
     if units is None and batches is not None:
-        units = invariance(model, batches).units
+        return SphereGroups(model, _parts_by_trying(model, batches), radius)
     return SphereGroups(model, parts_by_table(model) if units is None else parts_of(units), radius)
+
+
+def _parts_by_trying(model: nn.Module, batches: Any) -> list[Parts]:
+    """What ``invariance`` found; of weights that have no effect yet, such as those before a γ of 0, what is known."""
+    found = invariance(model, batches)
+    if not found.idle:
+        return parts_of(found.units)
+    known = [part for part in parts_by_table(model) if part.parameter in found.idle]
+    warnings.warn(
+        f"{len(found.idle)} weights have no effect on the outputs ({found.idle[0]} is the first), so trying tells "
+        f"nothing about them; {len(known)} of them are on spheres by the known table",
+        stacklevel=3,
+    )
+    return [*parts_of(found.units), *known]
 
 
 def _wide(x: Tensor) -> Tensor:
