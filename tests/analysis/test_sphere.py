@@ -224,7 +224,7 @@ def test_gammas_that_all_start_at_zero_have_not_collapsed() -> None:
 
 def test_results_and_pictures() -> None:
     found = sphere(planted(""), [torch.randn(8, N), (torch.randn(5, N), torch.zeros(5))])
-    assert found.layers[0].dimension == 5
+    assert found.layers[0].dimension == 8
     assert found.table().startswith("norm")
     assert len(found.to_dict()["layers"][0]["gamma"]) == M
     assert len(found.plot().axes) == 1

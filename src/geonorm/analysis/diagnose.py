@@ -134,7 +134,7 @@ def diagnose(model: nn.Module, batches: Any, forward: Forward | None = None, *, 
     """What normalization does in a network, and whether it is healthy.
 
     Looks at parameters, buffers and settings, then lets the batches pass three times: as ``sphere``, ``batch_width``
-    and ``survival`` do. Each finding says what is wrong, in which layer, by which evidence, and what to do. Norms
+    and ``survival`` do; ``batch_width`` also takes a spectrum for each operation, once. Each finding says what is wrong, in which layer, by which evidence, and what to do. Norms
     measure each batch as in training; everything else is in evaluation. The model is not changed.
 
     Args:
