@@ -13,7 +13,7 @@ from ..surgery.pairs import is_operation, trace
 from ..surgery.progress import progress
 from ..surgery.recalibrate import call_model
 from .observe import Forward, check_readable, filled_batches, measure_each_batch, uncompiled, undisturbed
-from .pairing import TRANSPOSED, could_share_channels, shares_channels
+from .pairing import TRANSPOSED, could_share_channels, dimensions_of_channels
 from .result import Result, figure
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
             sizes.setdefault(name, []).append(x.shape)
             own = found.setdefault(name, {})
             if x.shape not in own:  # a spectrum costs more than a forward: once for each shape
-                norm = behind.get(name) if shares_channels(operation, x) else None
+                norm = behind.get(name) if x.dim() == dimensions_of_channels(operation) else None
                 own[x.shape] = _width(name, norm, operation, x.detach())
 
         return hook

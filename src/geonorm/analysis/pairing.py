@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..surgery.freeze import is_frozen
 from ..surgery.layouts import keeps_statistics, layout_of
@@ -41,9 +41,9 @@ def could_share_channels(operation: nn.Module, norm: Any) -> bool:
     return bool(channels == output_channels(operation))
 
 
-def shares_channels(operation: nn.Module, x: Tensor) -> bool:
-    """Whether dimension 1 of what an operation makes of ``x`` counts its outputs."""
-    return x.dim() == (2 if isinstance(operation, nn.Linear) else 2 + len(operation.kernel_size))  # type: ignore[arg-type]
+def dimensions_of_channels(operation: Any) -> int:
+    """How many dimensions an operation's input and output have when dimension 1 counts its channels."""
+    return 2 if isinstance(operation, nn.Linear) else 2 + len(operation.kernel_size)
 
 
 def without_pairs(graph: Graph, norms: set[str]) -> Graph:

@@ -20,7 +20,7 @@ from ..surgery.recalibrate import call_model
 from .effective import Effective, effective_weights
 from .moments import Moments
 from .observe import Forward, filled_batches, measure_each_batch, norms_of, uncompiled, undisturbed
-from .pairing import could_share_channels, shares_channels, without_pairs
+from .pairing import could_share_channels, dimensions_of_channels, without_pairs
 from .spheres import axes_of, rows_of
 
 _RELUS = {nn.functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, nn.functional.relu6}
@@ -259,7 +259,7 @@ class _Watch(TorchFunctionMode):
         operation = self._operation_of.get(reading.name)
         given = None if operation is None else self._inputs.get(id(operation))
         if operation is not None and given is not None and reading.axes in _BY_CHANNEL:
-            if not could_share_channels(operation, norm) or not shares_channels(operation, given):
+            if not could_share_channels(operation, norm) or given.dim() != dimensions_of_channels(operation):
                 self.apart.add(reading.name)
         if is_frozen(norm):
             return

@@ -161,10 +161,9 @@ def _ask(twin: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], attack: dict
     for batch in batches:
         x, labels = (part.to(home) for part in batch)
         with torch.enable_grad():
-            x.requires_grad_()
-            answer = twin(x)
-            (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(answer, labels, reduction="sum"), x)
-        x = x.detach()
+            leaf = x.detach().requires_grad_()
+            answer = twin(leaf)
+            (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(answer, labels, reduction="sum"), leaf)
         scores.append(answer.detach().flatten())
         gradients.append(gradient.flatten())
         with torch.no_grad():
