@@ -115,7 +115,8 @@ def test_a_short_last_batch_is_not_typical(last: int) -> None:
     model = nn.Sequential(nn.Linear(5, 7, bias=False), nn.BatchNorm1d(7))
     batches = [torch.randn(64, 5), torch.randn(64, 5), torch.randn(last, 5)]
     found = diagnose(model, batches)
-    assert found.alarms() == [] and found.missing == {}
+    assert found.alarms() == []
+    assert found.missing == {}
     (layer,) = found.sphere.layers
     assert layer.dimension == 64
     assert found.batch_width.layers[0].values == 64
@@ -125,3 +126,11 @@ def test_a_list_of_input_and_class_numbers_is_one_batch() -> None:
     model, x = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7)), torch.randn(32, 5)
     assert diagnose(model, [x, torch.arange(32)]).samples == 32
     assert diagnose(model, [x, x]).samples == 64
+
+
+def test_it_runs_in_inference_mode() -> None:
+    model = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, 2))
+    with torch.inference_mode():
+        found = diagnose(model, torch.randn(32, 5))
+    assert found.missing == {}
+    assert found.survival.operations[1].division is not None

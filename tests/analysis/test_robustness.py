@@ -164,3 +164,16 @@ def test_results_are_tables_dicts_and_pictures() -> None:
     assert "under BIM" in scaled.table()
     assert scaled.to_dict()["cases"][0]["factor"] == 1.0
     assert len(scaled.plot().axes) == 2
+
+
+def test_noise_does_not_depend_on_the_other_tests() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3).eval()
+    x = torch.rand(400, 4)
+    batches = [(x[:200], model(x[:200]).argmax(1)), (x[200:], model(x[200:]).argmax(1))]
+    found = [
+        robustness(model, batches, tests, backend="own")["noise"].correct
+        for tests in (("noise",), ("pgd", "noise"), ("noise", "pgd"))
+    ]
+    assert found[0] == found[1] == found[2]
+    assert found[0] != robustness(model, batches, ("noise",), seed=1)["noise"].correct

@@ -127,7 +127,8 @@ def test_models_and_labelled_batches_are_left_as_they_were(name: str, training: 
     after = state_of(model)
     assert [key for key in before if not same(before[key], after[key])] == []
     assert torch.equal(x, kept)
-    assert not x.requires_grad and x.grad is None
+    assert not x.requires_grad
+    assert x.grad is None
 
 
 def test_attributes_that_a_forward_leaves_are_gone() -> None:

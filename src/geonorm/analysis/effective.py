@@ -97,4 +97,5 @@ def _mean_variances(operation: Any, x: Tensor) -> Tensor:
             windows.append(slice(at * dilation, length - (size - 1 - at) * dilation, stride))
         seen = padded[(slice(None), slice(None), *windows)].transpose(0, 1).flatten(1)
         total += seen.var(1, correction=0).view(operation.groups, -1).mean(1)
-    return (total / math.prod(operation.kernel_size)).repeat_interleave(operation.out_channels // operation.groups)
+    by_group: Tensor = total / math.prod(operation.kernel_size)
+    return by_group.repeat_interleave(operation.out_channels // operation.groups)

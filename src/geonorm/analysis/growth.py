@@ -27,11 +27,11 @@ class Monitor:
                 ...; loss.backward(); optimizer.step(); monitor.step(loss)
 
     Every ``every``-th step is recorded. For each weight that is scale invariant, over its parts w (rows, groups or the
-    whole matrix): its size ‖W‖; the effective learning rate η/‖w‖², for SGD alone; how much ‖W‖² grew in the step, and how much plain
-    SGD predicts, η²‖∇‖² − (2ηλ − η²λ²)‖W‖²; and the size at which growth and weight decay balance,
+    whole matrix): its size ‖W‖; for SGD the effective learning rate η/‖w‖²; how much ‖W‖² grew in the step, and how
+    much plain SGD predicts, η²‖∇‖² − (2ηλ − η²λ²)‖W‖²; and the size at which growth and weight decay balance,
     ‖w‖⁴ = ηE‖g̃‖²/(2λ(1 − m)) with g̃ = ‖w‖·∇ and momentum m. For each batch norm: the gaps |γ² − σ²| and |β − μ| to the
-    moments of its input, raw, with ‖W‖ fixed to 1, and with the running moments; how far the running statistics lag;
-    learned φ and α.
+    moments of its input, raw, with ‖W‖ fixed to 1 and no bias before it, and with the running moments; how far the
+    running statistics lag; learned φ and α.
 
     Only recorded steps cost anything. A compiled model calls no hooks that come later: gaps and lag may be missing.
 

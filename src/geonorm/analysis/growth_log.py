@@ -41,7 +41,7 @@ class Growth(Result):
                 if _BEGINNING.startswith(line[: len(_BEGINNING)]):
                     continue
                 record = None
-            if not isinstance(record, dict) or not _KEYS <= record.keys():
+            if not isinstance(record, dict) or not record.keys() >= _KEYS:
                 raise ValueError(f"expected records of a Monitor in {file} (got something else in line {number})")
             records.append(record)
         return cls(records)

@@ -66,8 +66,9 @@ class WeightWatch:
 
     def _read_gradients(self) -> None:
         gradients = [p.grad for p in self.tensors]
-        measured = self._rule is not None and self._squares is not None
-        if measured and all(g is not None and not g.is_sparse for g in gradients):
+        if self._rule is None or self._squares is None:
+            return
+        if all(g is not None and not g.is_sparse for g in gradients):
             g = [gradient.double() for gradient in gradients if gradient is not None]
             self._gradients = dots(g, g, self.dims, self.parts.number)
             self._seen += 1

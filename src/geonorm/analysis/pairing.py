@@ -36,7 +36,9 @@ def could_share_channels(operation: nn.Module, norm: Any) -> bool:
     if axes in (None, "layer"):
         return False
     channels = norm.num_features if layout is None else layout.channels
-    if isinstance(operation, nn.Linear) and (axes == "instance" or (layout is not None and layout.dim not in (None, 1))):
+    if isinstance(operation, nn.Linear) and (
+        axes == "instance" or (layout is not None and layout.dim not in (None, 1))
+    ):
         return False
     return bool(channels == output_channels(operation))
 

@@ -52,7 +52,9 @@ def parts_by_table(model: nn.Module) -> list[Parts]:
     """
     graph = trace(model)
     known = known_units(model, graph)
-    waiting = [] if model.training else [name for name in known_units(model, graph, as_trained=True) if name not in known]
+    waiting = (
+        [] if model.training else [name for name in known_units(model, graph, as_trained=True) if name not in known]
+    )
     if waiting:
         warnings.warn(
             f"the model is in evaluation, where the sizes of {len(waiting)} weights matter that do not in training "

@@ -234,7 +234,7 @@ class _Watch(TorchFunctionMode):
             x = inputs[0] if inputs else kwargs.get("input")
             reading.calls += 1
             if isinstance(x, Tensor) and x.numel() and x.dim() > 1:
-                options = {key: kwargs[key] for key in ("mask", "weight") if key in kwargs}
+                options: dict[str, Any] = {key: kwargs[key] for key in ("mask", "weight") if key in kwargs}
                 try:
                     self._read_norm(reading, norm, x, options)
                 except Exception as error:  # if the input is at fault, the norm itself will say so
@@ -259,15 +259,15 @@ class _Watch(TorchFunctionMode):
         operation = self._operation_of.get(reading.name)
         given = None if operation is None else self._inputs.get(id(operation))
         if operation is not None and given is not None and reading.axes in _BY_CHANNEL:
-            if not could_share_channels(operation, norm) or given.dim() != dimensions_of_channels(operation):
-                self.apart.add(reading.name)
+            by_row = could_share_channels(operation, norm) and given.dim() == dimensions_of_channels(operation)
+            self.apart |= set() if by_row else {reading.name}
         if is_frozen(norm):
             return
         with torch.random.fork_rng():
             normalized = rows_of(norm, normalizer(norm)(x.double(), **options)).double()
         self._see_rows(reading, rows, normalized)
-        together = operation is not None and given is not None and reading.name not in self.apart
-        if together and reading.effective is None and reading.axes == "batch":
+        first = reading.effective is None and reading.axes == "batch" and reading.name not in self.apart
+        if operation is not None and given is not None and first:
             reading.effective = effective_weights(operation, norm, given, rows, normalized)
 
     def _see_rows(self, reading: NormReading, rows: Tensor, normalized: Tensor) -> None:

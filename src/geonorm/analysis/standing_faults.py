@@ -205,8 +205,8 @@ def _sizes(model: nn.Module, graph: Graph) -> Iterator[Finding]:
         again = any(keeps_statistics(modules[n]) for n, near in graph.norms.items() if near.behind == layer)
         along = "" if known.bias is None else ", and the bias with them"
         rescale = (
-            f"weights{along}: geonorm.optim.project_scale_invariant(model.train(), radius=1) does it. No output in training "
-            f"changes but for eps{'; then geonorm.recalibrate(model, batches) for evaluation' if again else ''}"
+            f"weights{along}: geonorm.optim.project_scale_invariant(model.train(), radius=1) does it. No output in "
+            f"training changes but for eps{'; geonorm.recalibrate(model, batches) for evaluation' if again else ''}"
         )
         if size > HUGE:
             yield Finding(

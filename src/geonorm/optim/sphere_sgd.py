@@ -23,8 +23,8 @@ class SphereSGD(SGD):
     for each part w of an invariant weight: a row, a group of rows or the whole matrix. r is the length that the part
     has at its first step. The momentum is carried to the new point by projection onto its tangent space. Weight decay
     has no effect on these weights, since it points along w; learning rates act as η/r². Parts of length 0 take a plain
-    step first. All other parameters are updated by torch's own SGD, and so is a weight whose joint bias has no gradient,
-    such as one that was frozen since: then the size of the weight matters.
+    step first. All other parameters are updated by torch's own SGD, and so is a weight whose joint bias has no
+    gradient, such as one that was frozen since: then the size of the weight matters.
 
     Args:
         params: parameters or groups, as from ``project_scale_invariant(model)``. A group on spheres has the key
