@@ -103,7 +103,7 @@ def test_wide_layers_are_sketched(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = torch.randn(1000, 150)
     sketched = the_layer(nn.Linear(150, 2), wide).effective
     monkeypatch.undo()
-    assert sketched == pytest.approx(the_layer(nn.Linear(150, 2), wide).effective, rel=0.1)
+    assert sketched == pytest.approx(the_layer(nn.Linear(150, 2), wide).effective, rel=0.15)
 
 
 def test_what_cannot_be_read_is_skipped_with_the_reason() -> None:
@@ -132,7 +132,7 @@ def test_an_offset_costs_no_direction_and_gives_none() -> None:
 
 def test_half_precision_sees_what_it_can_resolve() -> None:
     torch.manual_seed(0)
-    assert the_layer(nn.Linear(256, 2).bfloat16(), torch.randn(1024, 256).bfloat16()).rank == 256
+    assert the_layer(nn.Linear(512, 2).bfloat16(), torch.randn(640, 512).bfloat16()).rank == 512
     thin = (torch.randn(300, 20) @ torch.randn(20, 100)).bfloat16()
     assert the_layer(nn.Linear(100, 2).bfloat16(), thin).rank == 20
 

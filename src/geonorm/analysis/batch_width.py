@@ -168,7 +168,6 @@ def _width(name: str, norm: str | None, operation: Any, x: Tensor) -> Width:
     # Each value was rounded to its dtype, before anything was subtracted.
     rounding = torch.finfo(x.dtype).eps * float(columns.square().mean().sqrt())
     columns = columns - columns.mean(0)
-    total = float(columns.square().sum())
     is_sketched = min(columns.shape) > _SKETCH
     if is_sketched:
         # Random combinations of the columns have the same rank, up to their number.
@@ -181,9 +180,10 @@ def _width(name: str, norm: str | None, operation: Any, x: Tensor) -> Width:
     noise = (2 * rounding * sum(length**0.5 for length in columns.shape)) ** 2
     noise += torch.finfo(torch.float64).eps * max(small.shape) * 4 * float(spectrum.max())
     rank = int((spectrum > noise).sum())
-    squares = float(spectrum.square().sum())
-    if is_sketched:  # for k Gaussian combinations E tr S² = (k(k + 1) tr Σ² + k (tr Σ)²)/n²
-        squares = (squares * width**2 / _SKETCH - total**2) / (_SKETCH + 1)
+    total, squares = float(spectrum.sum()), float(spectrum.square().sum())
+    if is_sketched:  # E tr S = tr Σ and E tr S² = ((k + 1) tr Σ² + (tr Σ)²)/k for k Gaussian combinations, scaled so
+        total, squares = total * width / _SKETCH, squares * (width / _SKETCH) ** 2
+        squares = (_SKETCH * squares - total**2) / (_SKETCH + 1)
     effective = total**2 / squares if squares > 0 else 0.0
     if rank >= _SKETCH and min(width, values) > _SKETCH:
         rank = min(width, values - 1)  # as high as can be told
