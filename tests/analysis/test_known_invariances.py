@@ -63,6 +63,17 @@ CASES = {
         FLAT,
         [("row", True)],
     ),
+    "graphs": (lambda: net(nn.Linear(6, 8), geonorm.AugGraphNorm(8, learn_alpha=False)), FLAT, [("row", False)]),
+    "graphs, learned alpha": (
+        lambda: net(nn.Linear(6, 8), geonorm.AugGraphNorm(8, learn_alpha=True)),
+        FLAT,
+        [("row", True)],
+    ),
+    "learned alpha from 1": (
+        lambda: net(nn.Linear(6, 8), geonorm.AugBatchNorm1d(8, learn_alpha=True)),
+        FLAT,
+        [("row", True)],
+    ),
     "tied": (Tied, FLAT, []),
     "unknown parametrization": (lambda: net(parametrized(), nn.BatchNorm1d(8)), FLAT, []),
     "weight norm along inputs": (

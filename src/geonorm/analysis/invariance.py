@@ -214,12 +214,11 @@ class _Prober:
         return "no"
 
     def _biases(self, weight: Weight, expected: Known | None) -> list[str | None]:
-        """What to scale along, in turn. A bias of zeros cannot tell: it will not stay so, and the table knows."""
+        """What to scale along, in turn. A bias of zeros, or α = 1 that is learned, hide what the table knows."""
         if weight.bias is None:
             return [None]
-        if expected is not None and expected.bias == weight.bias and not self.twin.get_parameter(weight.bias).any():
-            return [weight.bias]
-        return [None, weight.bias]
+        is_joint = expected is not None and expected.bias == weight.bias
+        return [weight.bias, None] if is_joint else [None, weight.bias]
 
     def _scaled(self, model: nn.Module, weight: Weight, bias: str | None, groups: int, power: float) -> float:
         """Change of the outputs when each block of rows is multiplied by a factor of its own, or divided by it."""

@@ -133,5 +133,7 @@ def _keeps_bias(norm: Any) -> bool:
     layout = layout_of(norm)
     if layout is None:
         return not isinstance(norm, nn.SyncBatchNorm)
+    if isinstance(norm, NormLayer) and (bool(norm.learn_alpha) or norm.alpha_start != 1):
+        return True
     by_channel = layout.axes in ("batch", "instance") or layout.arguments.get("groups") == layout.channels
-    return not by_channel or (isinstance(norm, NormLayer) and (bool(norm.learn_alpha) or norm.alpha_start != 1))
+    return not (by_channel or (layout.axes == "graph" and isinstance(norm, NormLayer)))

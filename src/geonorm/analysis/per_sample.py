@@ -64,6 +64,11 @@ def sample_losses(model: nn.Module, batch: Any, loss: Loss) -> Tensor:
     if not isinstance(batch, (tuple, list)) or len(batch) < 2 or not isinstance(batch[1], Tensor):
         raise TypeError(f"expected batches (input, target) for a loss (got {type(batch).__name__})")
     scores = call_model(model, batch)
+    if not isinstance(scores, Tensor):
+        raise TypeError(
+            f"expected a model that gives one tensor (got {type(scores).__name__}); wrap it in one that gives what the "
+            "loss takes"
+        )
     losses = loss(scores, batch[1].to(scores.device))
     if not isinstance(losses, Tensor) or losses.shape != (len(batch[1]),):
         got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__

@@ -114,7 +114,9 @@ def project_scale_invariant(
     Args:
         model: any model. Frozen parameters are left out.
         batches: a batch or several, for ``geonorm.analysis.invariance`` to find the invariant weights by trying.
-            Without them the known table is asked, which sees norms right behind operations and normalized weights.
+            Without them the known table is asked, which sees norms right behind operations and normalized weights, in
+            the mode they are in. It cannot see whether a Linear before a BatchNorm1d takes inputs ``(N, L, C)``: give
+            batches if L is the number of its outputs.
         units: what ``invariance`` found before, in the place of both.
         radius: put all parts onto spheres of this radius now. That changes no output in training; running statistics
             must be measured anew (``geonorm.recalibrate``). By default each part keeps the length it has.
