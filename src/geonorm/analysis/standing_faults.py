@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..nn._pop import PopLayer
 from ..surgery.freeze import is_frozen
 from ..surgery.layouts import keeps_statistics
 from ..surgery.pairs import Graph
@@ -152,7 +151,7 @@ def _redundant_bias(name: str, operation: Any, norm_name: str, norm: nn.Module) 
         return
     # A center removed in part, or put back by a shift, leaves a part of the bias.
     learned = getattr(norm, "alpha", None) is not None
-    if isinstance(norm, PopLayer) or learned or getattr(norm, "alpha_start", 1.0) != 1:
+    if learned or getattr(norm, "alpha_start", 1.0) != 1:
         return
     yield Finding(
         "note",
