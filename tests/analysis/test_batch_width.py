@@ -100,6 +100,10 @@ def test_wide_layers_are_sketched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (layer.rank, layer.kernel) == (150, 0)
     thin = torch.randn(160, 20) @ torch.randn(20, 150)
     assert the_layer(nn.Linear(150, 2), thin).rank == 20
+    wide = torch.randn(1000, 150)
+    sketched = the_layer(nn.Linear(150, 2), wide).effective
+    monkeypatch.undo()
+    assert sketched == pytest.approx(the_layer(nn.Linear(150, 2), wide).effective, rel=0.15)
 
 
 def test_what_cannot_be_read_is_skipped_with_the_reason() -> None:
@@ -111,10 +115,33 @@ def test_what_cannot_be_read_is_skipped_with_the_reason() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.b(self.a(x) / 0)
 
-    found = batch_width(Odd(), [torch.randn(4, 3), torch.randn(9, 3)])
+    found = batch_width(Odd(), [torch.randn(9, 3), torch.randn(9, 3), torch.randn(2, 3)])
     assert [layer.name for layer in found.layers] == ["a"]
-    assert found.layers[0].values == 4  # the lowest rank counts
+    assert found.layers[0].values == 9  # a short last batch is not typical
     assert "NaN" in found.skipped["b"]
     assert "transposed" in found.skipped["c"]
     assert len(found.plot().axes) == 1
     assert found.to_dict()["layers"][0]["rank"] == 3
+
+
+def test_an_offset_costs_no_direction_and_gives_none() -> None:
+    torch.manual_seed(0)
+    layer = the_layer(nn.Linear(64, 2), torch.randn(16, 64) + 10)
+    assert (layer.rank, layer.kernel) == (15, 49)
+
+
+def test_half_precision_sees_what_it_can_resolve() -> None:
+    torch.manual_seed(0)
+    assert the_layer(nn.Linear(512, 2).bfloat16(), torch.randn(640, 512).bfloat16()).rank == 512
+    thin = (torch.randn(300, 20) @ torch.randn(20, 100)).bfloat16()
+    assert the_layer(nn.Linear(100, 2).bfloat16(), thin).rank == 20
+
+
+def test_spectra_are_small_and_taken_once_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    eigvalsh = torch.linalg.eigvalsh
+    monkeypatch.setattr(torch.linalg, "eigvalsh", lambda matrix: sizes.append(len(matrix)) or eigvalsh(matrix))
+    x = torch.randn(2, 128, 32, 32)
+    layer = batch_width(nn.Conv2d(128, 12, 3), [x, x, x]).layers[0]
+    assert (layer.width, layer.rank) == (1152, 1152)
+    assert sizes == [512]

@@ -338,3 +338,14 @@ def test_results_draw_themselves() -> None:
     assert "λ max, κ=2" in slopes.table()
     assert slopes.plot().axes
     assert slopes.to_dict()["slopes"][0]["layer"] == "3"
+
+
+def test_norms_without_running_statistics_join_samples_in_evaluation_too() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3)).double()
+    batch = torch.randn(8, 4).double(), torch.arange(8) % 3
+    found = curvature(model.eval(), batch, hessian=False)
+    assert found.how == "backward"
+    assert found.blocks[0].variance == pytest.approx(curvature(model.train(), batch, hessian=False).blocks[0].variance)
+    with pytest.raises(ValueError, match="running statistics"):
+        curvature(model.eval(), batch, hessian=False, how="vmap")

@@ -112,7 +112,7 @@ def test_T13_nothing_is_predicted_for_other_optimizers(make) -> None:
     found = monitor.result().records[1]["weights"]["0.weight"]
     assert found["predicted"] is None
     assert found["growth"] != 0
-    assert found["effective_rate"] > 0
+    assert (found["effective_rate"] is None) == isinstance(optimizer, torch.optim.Adam)
 
 
 def test_effective_rate_is_the_rate_over_the_square_of_the_rows() -> None:
@@ -240,7 +240,7 @@ def test_training_goes_as_without_a_monitor() -> None:
         ends.append(model.state_dict())
     assert all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0])
     model = net().eval()
-    with left_alone(model):
+    with left_alone(model), pytest.warns(UserWarning, match="evaluation"):
         Monitor(model).close()
 
 
@@ -290,7 +290,7 @@ class TestFile:
         monitor = Monitor(net(), file=file)
         monitor.step()
         monitor.close()
-        assert [record["step"] for record in Growth.read(file).records] == [*steps, 0]
+        assert [record["step"] for record in Growth.read(file).records] == [*steps, len(steps)]
 
     def test_nan_is_valid_json(self, tmp_path: Path) -> None:
         model = net()

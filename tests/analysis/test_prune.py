@@ -262,3 +262,17 @@ def test_without_torch_pruning_the_error_says_what_to_install(monkeypatch: pytes
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"geonorm\[prune\]"):
         remove_channels(net(), [Drop("1", 0)], randn(2, 6))
+
+
+def test_compiled_models_are_masked_too() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).eval()
+    with torch.no_grad():
+        model[1].bias.normal_()
+    x = torch.randn(64, 4)
+    batch = (x, model(x).argmax(1))
+    compiled = torch.compile(model, backend="eager")
+    compiled(x)
+    plain, found = (prune(m, batch, (0.0, 0.8), ("gamma",)) for m in (model, compiled))
+    assert plain.trials[1].accuracy.share < 1
+    assert [trial.accuracy for trial in found.trials] == [trial.accuracy for trial in plain.trials]

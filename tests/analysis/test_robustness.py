@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import geonorm
-from geonorm.analysis import rescaling, robustness
+from geonorm.analysis import curvature, prune, rescaling, robustness
 from geonorm.robust import wilson
 from left_alone import left_alone
 
@@ -164,3 +164,35 @@ def test_results_are_tables_dicts_and_pictures() -> None:
     assert "under BIM" in scaled.table()
     assert scaled.to_dict()["cases"][0]["factor"] == 1.0
     assert len(scaled.plot().axes) == 2
+
+
+def test_noise_does_not_depend_on_the_other_tests() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3).eval()
+    x = torch.rand(400, 4)
+    batches = [(x[:200], model(x[:200]).argmax(1)), (x[200:], model(x[200:]).argmax(1))]
+    found = [
+        robustness(model, batches, tests, backend="own")["noise"].correct
+        for tests in (("noise",), ("pgd", "noise"), ("noise", "pgd"))
+    ]
+    assert found[0] == found[1] == found[2]
+    assert found[0] != robustness(model, batches, ("noise",), seed=1)["noise"].correct
+
+
+def test_models_that_give_more_than_scores_are_refused_in_words() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.norm = nn.Linear(4, 3), nn.BatchNorm1d(3)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            scores = self.norm(self.linear(x))
+            return scores, x
+
+    batch = torch.rand(8, 4), torch.arange(8) % 3
+    for diagnostic in (robustness, rescaling, prune, curvature):
+        with pytest.raises(TypeError, match="got tuple"):
+            diagnostic(Two(), batch)
+    for diagnostic in (robustness, rescaling, prune):
+        with pytest.raises(ValueError, match="labels from 0 to 2"):
+            diagnostic(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), (batch[0], batch[1] + 1))

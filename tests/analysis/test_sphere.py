@@ -224,7 +224,48 @@ def test_gammas_that_all_start_at_zero_have_not_collapsed() -> None:
 
 def test_results_and_pictures() -> None:
     found = sphere(planted(""), [torch.randn(8, N), (torch.randn(5, N), torch.zeros(5))])
-    assert found.layers[0].dimension == 5
+    assert found.layers[0].dimension == 8
     assert found.table().startswith("norm")
     assert len(found.to_dict()["layers"][0]["gamma"]) == M
     assert len(found.plot().axes) == 1
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv2d(4, 6, 3, padding=1),
+        nn.Conv2d(4, 6, 3, groups=2, stride=2),
+        nn.Conv2d(4, 6, (3, 2), padding=(1, 0), dilation=2, groups=2),
+    ],
+    ids=["padded", "groups", "all"],
+)
+def test_kernel_is_the_ratio_over_the_patches_that_a_row_sees(conv: nn.Conv2d) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(8, 4, 7, 7).double() + 1
+    x[:, 2:] *= 100
+    conv = conv.double()
+    (layer,) = sphere(nn.Sequential(conv, nn.BatchNorm2d(6).double()), x).layers
+    patches = nn.functional.unfold(x, conv.kernel_size, conv.dilation, conv.padding, conv.stride)
+    for group, rows in enumerate(conv.weight.detach().flatten(1).chunk(conv.groups)):
+        seen = patches.unflatten(1, (conv.groups, -1))[:, group].transpose(0, 1).flatten(1)
+        covariance = torch.cov(seen, correction=0)
+        ratio = (rows @ covariance * rows).sum(1) / (rows.square().sum(1) * covariance.trace() / len(covariance))
+        torch.testing.assert_close(layer.kernel.chunk(conv.groups)[group], ratio)
+
+
+def test_a_constant_input_is_not_called_a_kernel() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    (layer,) = sphere(model, torch.ones(8, 3, 5, 5)).layers
+    assert set(layer.collapsed.values()) == {"the input of its operation hardly varies"}
+
+
+def test_energy_along_e_counts_the_radius_that_eps_leaves() -> None:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(3, eps=1.0)
+    nn.init.constant_(norm.bias, 2.0)
+    nn.init.constant_(norm.weight, 3.0)
+    x = torch.randn(64, 3) * 0.5
+    (layer,) = sphere(nn.Sequential(norm), x).layers
+    y = norm(x).detach().double()
+    share = y.mean(0).square() / y.square().mean(0)
+    assert layer.energy == pytest.approx(float(share.mean()), rel=1e-5)

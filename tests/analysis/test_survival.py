@@ -83,3 +83,12 @@ def test_residual_networks_and_results() -> None:
     assert found.skipped == {}
     assert len(found.plot().axes) == 1
     assert found.to_dict()["operations"][0]["name"] == "conv"
+
+
+def test_several_batches_count_as_one() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    x = torch.randn(32, 4)
+    (once,), (twice,) = (survival(model, batches).operations for batches in (x, [x, x, x]))
+    assert twice.division == pytest.approx(once.division)
+    assert (twice.rms, twice.mean_share) == pytest.approx((once.rms, once.mean_share))

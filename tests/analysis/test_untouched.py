@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.analysis import batch_width, diagnose, invariance, sphere, survival
+from geonorm.analysis import (
+    Monitor,
+    batch_width,
+    curvature,
+    diagnose,
+    invariance,
+    prune,
+    rescaling,
+    robustness,
+    sphere,
+    survival,
+)
 
 
 class Odd(nn.Module):
@@ -32,6 +46,29 @@ class Odd(nn.Module):
         x = self.relu(self.norm(self.conv(x)))
         x = self.relu(self.frozen(self.last(self.again(x))))
         return self.head(self.drop(x + 0.01 * torch.randn_like(x)).mean((2, 3)))
+
+
+def watch(model: Odd, batches: list[tuple[Tensor, Tensor]]) -> None:
+    """A monitor that sees steps in which nothing is learned."""
+    twin = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        monitor = Monitor(model, optimizer, every=1)
+    with monitor:
+        for _ in batches:
+            optimizer.step()
+            monitor.step()
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+LABELLED = {
+    "curvature": lambda model, batches: curvature(model, batches, steps=2),
+    "prune": lambda model, batches: prune(model, batches, (0.0, 0.5), ("gamma", "outputs")),
+    "robustness": lambda model, batches: robustness(model, batches, steps=2, backend="own"),
+    "rescaling": lambda model, batches: rescaling(model, batches, steps=2),
+    "Monitor": watch,
+}
 
 
 def state_of(model: Odd) -> dict[str, object]:
@@ -74,6 +111,39 @@ def test_models_are_left_as_they_were(diagnostic, training: bool) -> None:
     after = state_of(model)
     assert [name for name in before if not same(before[name], after[name])] == []
     assert torch.equal(x, kept)
+
+
+@pytest.mark.parametrize("name", LABELLED)
+@pytest.mark.parametrize("training", [True, False])
+def test_models_and_labelled_batches_are_left_as_they_were(name: str, training: bool) -> None:
+    torch.manual_seed(0)
+    model = Odd().double()
+    model(torch.rand(8, 3, 6, 6).double()).sum().backward()
+    model.train(training)
+    model.frozen.eval()
+    x, labels = torch.rand(16, 3, 6, 6).double(), torch.arange(16) % 2
+    kept, before = x.clone(), state_of(model)
+    LABELLED[name](model, [(x, labels), (x[:8], labels[:8])])
+    after = state_of(model)
+    assert [key for key in before if not same(before[key], after[key])] == []
+    assert torch.equal(x, kept)
+    assert not x.requires_grad
+    assert x.grad is None
+
+
+def test_attributes_that_a_forward_leaves_are_gone() -> None:
+    class Marks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.norm = nn.Linear(4, 3), nn.BatchNorm1d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.last_seen = x
+            return self.norm(self.linear(x))
+
+    model = Marks()
+    sphere(model, torch.randn(8, 4))
+    assert "last_seen" not in vars(model)
 
 
 @pytest.mark.parametrize("diagnostic", [batch_width, diagnose, sphere, survival], ids=lambda d: d.__name__)

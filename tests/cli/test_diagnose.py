@@ -81,3 +81,25 @@ def test_errors_are_one_line_that_helps(
     told = capsys.readouterr().err
     assert told.startswith("geonorm: ")
     assert words in told
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"not a state_dict at all", b"\x80\x02broken"])
+def test_a_corrupt_state_is_called_corrupt(here: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
+    Path("broken.pt").write_bytes(content)
+    code = main(["diagnose", "--model", "some_model.py:make", "--state", "broken.pt", "--input-shape", "4"])
+    assert code == 1
+    said = capsys.readouterr().err
+    assert "broken.pt" in said
+    assert "corrupt" in said
+    assert said.count("\n") == 1
+
+
+def test_batches_that_are_none_are_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd.py").write_text("def batches():\n    return {'x': 1}\n")
+    assert main(["diagnose", "--model", "some_model.py:make", "--data", "odd.py:batches"]) == 1
+    assert "expected a batch" in capsys.readouterr().err
+
+
+def test_a_model_that_does_not_run_gives_1(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--model", "some_model.py:make", "--input-shape", "7"]) == 1
+    assert "does not run" in capsys.readouterr().out

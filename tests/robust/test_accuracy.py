@@ -52,3 +52,12 @@ def test_errors() -> None:
         wilson(1, 2, 1.0)
     with pytest.raises(ValueError, match="labels of shape"):
         accuracy(torch.zeros(4, 3), torch.zeros(4, 3))
+
+
+def test_labels_out_of_range_and_other_outputs_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match=r"labels from 0 to 2.*got 0 to 7"):
+        accuracy(torch.eye(3), torch.tensor([0, 7, 1]))
+    with pytest.raises(ValueError, match="got -1 to 1"):
+        accuracy(torch.eye(3), torch.tensor([0, -1, 1]))
+    with pytest.raises(TypeError, match="tuple"):
+        accuracy((torch.eye(3),), torch.tensor([0, 1, 2]))

@@ -148,3 +148,9 @@ def test_noise() -> None:
     assert torch.equal(gaussian_noise(x, 0.0), x)
     with pytest.raises(ValueError, match="std >= 0"):
         gaussian_noise(x, math.nan)
+
+
+@pytest.mark.parametrize("labels", [[0, 5], [0, -1]])
+def test_labels_out_of_range_are_refused_in_words(labels: list[int]) -> None:
+    with pytest.raises(ValueError, match="labels from 0 to 2"):
+        fgsm(nn.Linear(4, 3), torch.rand(2, 4), torch.tensor(labels), backend="own")

@@ -12,20 +12,20 @@ from torch import Tensor, nn
 from ..surgery.pairs import is_operation, trace
 from ..surgery.progress import progress
 from ..surgery.recalibrate import call_model
-from .observe import Forward, check_readable, filled_batches, measure_batches, uncompiled, undisturbed
+from .observe import Forward, check_readable, filled_batches, measure_each_batch, uncompiled, undisturbed
+from .pairing import TRANSPOSED, could_share_channels, dimensions_of_channels
 from .result import Result, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_SKETCH = 1024  # the largest matrix whose spectrum is taken as it is
-_LINES = 3  # patches looked at, in widths: enough to show every direction there is
+_SKETCH = 512  # the largest matrix whose spectrum is taken as it is
+_LINES = 1.25  # patches looked at, in widths: enough to show every direction there is
 
 
 @dataclass
 class Width:
-    """One operation and the batch in which its input has the lowest rank.
+    """One operation and what a batch of typical size shows of its input.
 
     Attributes:
         name: its name in the model.
@@ -107,8 +107,8 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
 
     Args:
         model: any model, in any mode; it is not changed.
-        batches: a batch or an iterable of batches; the lowest rank counts. A batch is a tensor, or a tuple whose first
-            entry is the input.
+        batches: a batch or an iterable of batches; the first of the typical size counts, so that a short last one
+            does not. A batch is a tensor, or a tuple whose first entry is the input.
         forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
 
     Examples:
@@ -120,8 +120,14 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
         (20, 8, 7, 13)
     """
     check_readable(model, "read the batch widths of")
-    behind = {near.behind: name for name, near in trace(model).norms.items() if near.behind}
-    found: dict[str, Width] = {}
+    modules = dict(model.named_modules())
+    behind = {
+        near.behind: name
+        for name, near in trace(model).norms.items()
+        if near.behind and could_share_channels(modules[near.behind], modules[name])
+    }
+    found: dict[str, dict[torch.Size, Width]] = {}
+    sizes: dict[str, list[torch.Size]] = {}
     skipped: dict[str, str] = {}
 
     def look(name: str) -> Any:
@@ -132,17 +138,18 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
             if not bool(x.isfinite().all()):
                 skipped[name] = "NaN or Inf in its input"
                 return
-            seen = _width(name, behind.get(name), operation, x.detach())
-            before = found.get(name)
-            if before is None or (seen.rank, seen.values) < (before.rank, before.values):
-                found[name] = seen
+            sizes.setdefault(name, []).append(x.shape)
+            own = found.setdefault(name, {})
+            if x.shape not in own:  # a spectrum costs more than a forward: once for each shape
+                norm = behind.get(name) if x.dim() == dimensions_of_channels(operation) else None
+                own[x.shape] = _width(name, norm, operation, x.detach())
 
         return hook
 
     with undisturbed(model), torch.no_grad(), uncompiled():
-        measure_batches(model)
+        measure_each_batch(model)
         for name, module in model.named_modules():
-            if isinstance(module, _TRANSPOSED):
+            if isinstance(module, TRANSPOSED):
                 skipped[name] = "a transposed convolution: what a row multiplies differs from place to place"
             elif is_operation(module):
                 module.register_forward_pre_hook(look(name))
@@ -150,25 +157,34 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
             (forward or call_model)(model, batch)
     order = [name for name, module in model.named_modules() if is_operation(module)]
     skipped |= dict.fromkeys((n for n in order if n not in found and n not in skipped), "it never ran")
-    return BatchWidth([found[name] for name in order if name in found], skipped)
+    typical = {name: sorted(seen, key=torch.Size.numel)[len(seen) // 2] for name, seen in sizes.items()}
+    return BatchWidth([found[name][typical[name]] for name in order if name in found], skipped)
 
 
 def _width(name: str, norm: str | None, operation: Any, x: Tensor) -> Width:
     columns, values, samples = _columns(operation, x)
     width = columns.shape[1]
-    columns = (columns - columns.mean(0)).double()
-    if min(columns.shape) > _SKETCH:
+    columns = columns.double()
+    # Each value was rounded to its dtype, before anything was subtracted.
+    rounding = torch.finfo(x.dtype).eps * float(columns.square().mean().sqrt())
+    columns = columns - columns.mean(0)
+    is_sketched = min(columns.shape) > _SKETCH
+    if is_sketched:
         # Random combinations of the columns have the same rank, up to their number.
         generator = torch.Generator().manual_seed(0)
         mix = torch.randn(width, _SKETCH, generator=generator, dtype=torch.float64).to(columns.device)
         columns = columns @ mix / width**0.5
     small = columns.T @ columns if columns.shape[0] > columns.shape[1] else columns @ columns.T
     spectrum = torch.linalg.eigvalsh(small).clamp_min(0)
-    # Rounding of the input's own dtype, squared, is no direction; nor is that of the products in float64.
-    resolution = max(torch.finfo(x.dtype).eps ** 2, torch.finfo(torch.float64).eps) * max(small.shape) * 4
-    rank = int((spectrum > resolution * spectrum.max()).sum()) if bool(spectrum.max() > 0) else 0
+    # Noise of this size has singular values up to size·(√lines + √columns); products round in float64.
+    noise = (2 * rounding * sum(length**0.5 for length in columns.shape)) ** 2
+    noise += torch.finfo(torch.float64).eps * max(small.shape) * 4 * float(spectrum.max())
+    rank = int((spectrum > noise).sum())
     total, squares = float(spectrum.sum()), float(spectrum.square().sum())
-    effective = total**2 / squares if squares else 0.0
+    if is_sketched:  # E tr S = tr Σ and E tr S² = ((k + 1) tr Σ² + (tr Σ)²)/k for k Gaussian combinations, scaled so
+        total, squares = total * width / _SKETCH, squares * (width / _SKETCH) ** 2
+        squares = (_SKETCH * squares - total**2) / (_SKETCH + 1)
+    effective = total**2 / squares if squares > 0 else 0.0
     if rank >= _SKETCH and min(width, values) > _SKETCH:
         rank = min(width, values - 1)  # as high as can be told
     kernel = width - rank
@@ -196,7 +212,7 @@ def _columns(operation: Any, x: Tensor) -> tuple[Tensor, int, int]:
     places = x.shape[: 1 + rank]
     width = x.shape[1 + rank :].numel()
     number = places.numel()
-    most = max(_LINES * width, _SKETCH)
+    most = max(int(_LINES * width), 2 * _SKETCH)
     chosen = torch.linspace(0, number - 1, min(number, most), device=x.device, dtype=torch.float64).long()
     where = []
     for length in reversed(places):

@@ -11,6 +11,7 @@ import torch
 from ..surgery.layouts import keeps_statistics
 from .batch_width import BatchWidth
 from .finding import Finding, part, some
+from .pairing import measures_batch
 from .readings import NormReading, Readings
 from .sphere import collapsed_channels
 from .spheres import channel_affine
@@ -78,10 +79,16 @@ def _of_norm(reading: NormReading, readings: Readings, widths: BatchWidth | None
             "look at the layers before it, the first one named here is the source; lower the learning rate",
         )
         return
-    if reading.values == 1:
+    if reading.unread:
+        if not readings.failure:
+            what = "its input could not be made sense of here"
+            yield Finding("note", "not read", name, what, reading.unread, "nothing; it is left out")
+        return
+    uses_batch = reading.axes != "batch" or measures_batch(reading.norm)
+    if reading.values == 1 and uses_batch:
         yield single_value(name, "there is one value to normalize: it has no spread, and the output is constant")
         return
-    if reading.axes == "batch" and reading.values == 2:
+    if reading.axes == "batch" and reading.values == 2 and uses_batch:
         yield Finding(
             "warning",
             "two values",
@@ -90,7 +97,7 @@ def _of_norm(reading: NormReading, readings: Readings, widths: BatchWidth | None
             "2 values per channel",
             "use larger batches, or another norm: geonorm.convert(model, 'auggroup(groups=8)')",
         )
-    if reading.after and _same_axes(reading, readings.norms[reading.after]):
+    if reading.after and _undoes(reading, readings.norms[reading.after]):
         yield Finding(
             "warning",
             "norm after norm",
@@ -110,15 +117,18 @@ def _of_norm(reading: NormReading, readings: Readings, widths: BatchWidth | None
             "give each place its own norm",
         )
     if reading.axes == "batch" and reading.moments.batches:
-        yield from _small_batch(reading, widths)
+        if uses_batch:
+            yield from _small_batch(reading, widths)
         yield from _collapsed(reading)
         if not synthetic:
             yield from _stale(reading, readings.samples)
             yield from _heavy_tails(reading)
 
 
-def _same_axes(one: NormReading, other: NormReading) -> bool:
-    return one.axes is not None and one.axes == other.axes
+def _undoes(second: NormReading, first: NormReading) -> bool:
+    """Whether a norm takes away the γ and β of the one before: each channel by itself, by what it measures."""
+    by_channel = second.axes in ("batch", "instance") and second.axes == first.axes
+    return by_channel and measures_batch(second.norm)
 
 
 def _collapsed(reading: NormReading) -> Iterator[Finding]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from ..surgery.layouts import keeps_statistics
 from .batch_width import BatchWidth, batch_width
@@ -134,8 +136,9 @@ def diagnose(model: nn.Module, batches: Any, forward: Forward | None = None, *, 
     """What normalization does in a network, and whether it is healthy.
 
     Looks at parameters, buffers and settings, then lets the batches pass three times: as ``sphere``, ``batch_width``
-    and ``survival`` do. Each finding says what is wrong, in which layer, by which evidence, and what to do. Norms
-    measure each batch as in training; everything else is in evaluation. The model is not changed.
+    and ``survival`` do; ``batch_width`` also takes a spectrum for each operation, once. Each finding says what is
+    wrong, in which layer, by which evidence, and what to do. Norms measure each batch as in training; everything else
+    is in evaluation. The model is not changed.
 
     Args:
         model: any model, in the mode it is used in: a norm in evaluation inside a model in training is a finding.
@@ -154,8 +157,13 @@ def diagnose(model: nn.Module, batches: Any, forward: Forward | None = None, *, 
         warning 1 momentum is 0: the running statistics never follow the data
         note 0 its bias is removed by 1, which subtracts the center: it gets no gradient and costs memory
     """
+    with torch.inference_mode(False):  # within it nothing can be differentiated, which survival needs
+        return _diagnose(model, batches, forward, synthetic)
+
+
+def _diagnose(model: nn.Module, batches: Any, forward: Forward | None, synthetic: bool) -> Diagnosis:
     check_readable(model, "diagnose")
-    kept = list(itertools.islice(filled_batches(batches), _MOST_BATCHES))
+    kept = [_ordinary(batch) for batch in itertools.islice(filled_batches(batches), _MOST_BATCHES)]
     readings = read(model, kept, forward, strict=False)
     missing: dict[str, str] = {}
     widths = lasting = None
@@ -194,6 +202,11 @@ def diagnose(model: nn.Module, batches: Any, forward: Forward | None = None, *, 
         readings.samples,
         synthetic,
     )
+
+
+def _ordinary(batch: Any) -> Any:
+    """A batch whose tensors may take part in anything, also if they were made in inference mode."""
+    return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) and leaf.is_inference() else leaf, batch)
 
 
 def _attempt(

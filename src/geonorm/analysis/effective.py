@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +27,8 @@ class Effective:
         own_sizes: ‖W‖ by row.
         ellipsoid: |W′ΣW′ᵗ − γ²s²/(s² + eps)| / γ², the largest of the rows: 0 on the ellipsoid.
         equality: ‖W′X + b′ − norm(WX)‖ / ‖norm(WX)‖.
-        kernel: WΣWᵗ / (‖W‖² · mean variance of X) by row: 1 on average for random rows, 0 in the kernel of Σ.
+        kernel: WΣWᵗ / (‖W‖² · tr Σ/n) by row: 1 on average for random rows, 0 in the kernel of Σ; 1 where Σ is 0, since
+            no direction is special then.
     """
 
     weight: Tensor
@@ -63,7 +66,7 @@ def effective_weights(operation: Any, norm: nn.Module, x: Tensor, rows: Tensor, 
     size = weight.flatten(1).norm(dim=1)
     goal = gamma.square() * normalized.var(1, correction=0)
     off = (given.var(1, correction=0) - goal).abs() / gamma.square().clamp_min(1e-300)
-    spread = _mean_variance(operation, x)
+    spread = _mean_variances(operation, x)
     return Effective(
         effective.cpu(),
         bias.cpu(),
@@ -71,11 +74,28 @@ def effective_weights(operation: Any, norm: nn.Module, x: Tensor, rows: Tensor, 
         size.cpu(),
         float(off[gamma != 0].max()) if bool((gamma != 0).any()) else 0.0,
         float((given - truth).norm() / truth.norm().clamp_min(1e-300)),
-        (sigma.square() / (size.square() * spread).clamp_min(1e-300)).cpu(),
+        torch.where(spread > 0, sigma.square() / (size.square() * spread).clamp_min(1e-300), 1.0).cpu(),
     )
 
 
-def _mean_variance(operation: nn.Module, x: Tensor) -> Tensor:
-    """tr Σ / n: the variance of what one weight multiplies, averaged over the weights of a row."""
-    dims = [0, *range(2, x.dim())] if not isinstance(operation, nn.Linear) else list(range(x.dim() - 1))
-    return torch.var(x, dims, correction=0).mean().double()
+def _mean_variances(operation: Any, x: Tensor) -> Tensor:
+    """tr Σ / n by row: the variance of what one weight of the row multiplies, averaged over its weights.
+
+    A row of a convolution sees patches, padding included, and only the channels of its group.
+    """
+    x = x.double()
+    if isinstance(operation, nn.Linear):
+        return x.reshape(-1, x.shape[-1]).var(0, correction=0).mean().expand(operation.out_features)
+    mode = "constant" if operation.padding_mode == "zeros" else operation.padding_mode
+    padded = nn.functional.pad(x, operation._reversed_padding_repeated_twice, mode=mode)
+    total = torch.zeros(operation.groups, dtype=torch.float64, device=x.device)
+    for place in itertools.product(*[range(size) for size in operation.kernel_size]):
+        windows: list[slice] = []
+        for at, size, stride, dilation, length in zip(
+            place, operation.kernel_size, operation.stride, operation.dilation, padded.shape[2:], strict=True
+        ):
+            windows.append(slice(at * dilation, length - (size - 1 - at) * dilation, stride))
+        seen = padded[(slice(None), slice(None), *windows)].transpose(0, 1).flatten(1)
+        total += seen.var(1, correction=0).view(operation.groups, -1).mean(1)
+    by_group: Tensor = total / math.prod(operation.kernel_size)
+    return by_group.repeat_interleave(operation.out_channels // operation.groups)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,7 +13,7 @@ from torch.optim import Optimizer
 
 from ..surgery.select import check_model
 from .growth_log import Growth, Log
-from .growth_norms import norm_watches
+from .growth_norms import Look, norm_watches
 from .growth_weights import WeightWatch
 from .invariance import Unit
 from .parts import parts_by_table, parts_of
@@ -28,11 +27,11 @@ class Monitor:
                 ...; loss.backward(); optimizer.step(); monitor.step(loss)
 
     Every ``every``-th step is recorded. For each weight that is scale invariant, over its parts w (rows, groups or the
-    whole matrix): its size ‖W‖; the effective learning rate η/‖w‖²; how much ‖W‖² grew in the step, and how much plain
-    SGD predicts, η²‖∇‖² − (2ηλ − η²λ²)‖W‖²; and the size at which growth and weight decay balance,
+    whole matrix): its size ‖W‖; for SGD the effective learning rate η/‖w‖²; how much ‖W‖² grew in the step, and how
+    much plain SGD predicts, η²‖∇‖² − (2ηλ − η²λ²)‖W‖²; and the size at which growth and weight decay balance,
     ‖w‖⁴ = ηE‖g̃‖²/(2λ(1 − m)) with g̃ = ‖w‖·∇ and momentum m. For each batch norm: the gaps |γ² − σ²| and |β − μ| to the
-    moments of its input, raw, with ‖W‖ fixed to 1, and with the running moments; how far the running statistics lag;
-    learned φ and α.
+    moments of its input, raw, with ‖W‖ fixed to 1 and no bias before it, and with the running moments; how far the
+    running statistics lag; learned φ and α.
 
     Only recorded steps cost anything. A compiled model calls no hooks that come later: gaps and lag may be missing.
 
@@ -40,7 +39,7 @@ class Monitor:
         model: the model that is trained. Nothing about it is changed.
         optimizer: its optimizer. Without one there is no learning rate, no prediction and no equilibrium.
         every: record each so many steps, the first included.
-        file: append each record to this file as one line of JSON, at once.
+        file: append each record to this file as one line of JSON, at once; steps are counted on from its last one.
         tensorboard: a folder, or a ``SummaryWriter``, for the same as curves; needs the tensorboard package.
         units: what ``invariance`` found; by default the known table is asked, without running the model.
 
@@ -77,8 +76,9 @@ class Monitor:
         parts = parts_by_table(model) if units is None else parts_of(units)
         self._weights = [WeightWatch(model, part, optimizer) for part in parts]
         self._norms = norm_watches(model)
-        self._optimizer, self._every, self._steps = optimizer, every, 0
+        self._optimizer, self._every = optimizer, every
         self._log = Log(file, tensorboard)
+        self._steps = self._log.next_step
         self._handles: list[Any] = []
         self._arm()
 
@@ -121,17 +121,24 @@ class Monitor:
         """Hooks for the step that is to be recorded; in all others there are none."""
         for norm in self._norms:
             norm.forget()
-            self._handles.append(norm.module.register_forward_pre_hook(norm.look, with_kwargs=True))
+            self._handles.append(norm.module.register_forward_pre_hook(Look(norm), with_kwargs=True))
         for weight in self._weights:
             weight.forget()
         if self._optimizer is not None:
             # Right before and after the step: later the loop may clear gradients or change weights.
-            before = _each(self._weights, WeightWatch.before)
-            self._handles.append(self._optimizer.register_step_pre_hook(before))
-            after = _each(self._weights, WeightWatch.after)
-            self._handles.append(self._optimizer.register_step_post_hook(after))
+            self._handles.append(self._optimizer.register_step_pre_hook(self._before_step))
+            self._handles.append(self._optimizer.register_step_post_hook(self._after_step))
         if not self._handles:  # nothing to look at: still a step to record
             self._handles.append(_NoHook())
+
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = [*(value for value in args if not isinstance(value, Optimizer)), *kwargs.values()]
+        for weight in self._weights:
+            weight.before(any(callable(value) for value in given))
+
+    def _after_step(self, *_: Any) -> None:
+        for weight in self._weights:
+            weight.after()
 
     def _disarm(self) -> None:
         for handle in self._handles:
@@ -142,12 +149,3 @@ class Monitor:
 class _NoHook:
     def remove(self) -> None:
         """Nothing to take away."""
-
-
-def _each(watches: list[WeightWatch], look: Callable[[WeightWatch], None]) -> Callable[..., None]:
-    @functools.wraps(look)
-    def hook(*_: Any) -> None:
-        for watch in watches:
-            look(watch)
-
-    return hook

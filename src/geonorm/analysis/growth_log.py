@@ -13,6 +13,8 @@ from .result import Result, figure, plain
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_KEYS = {"step", "loss", "weights", "norms"}
+_BEGINNING = '{"step":'
 _WEIGHT = ("unit", "norm", "effective_rate", "growth", "predicted", "equilibrium")
 _NORM = ("gamma_gap", "gamma_gap_unit", "beta_gap", "beta_gap_unit", "lag_mean", "lag_var", "phi", "alpha")
 
@@ -30,13 +32,18 @@ class Growth(Result):
 
     @classmethod
     def read(cls, file: str | Path) -> Growth:
-        """The records of a file; a last line that was cut off by a kill is left out."""
+        """The records of a file; lines that were cut off by a kill are left out."""
         records = []
-        for line in Path(file).read_text().splitlines():
+        for number, line in enumerate(Path(file).read_text(encoding="utf-8").splitlines(), 1):
             try:
-                records.append(json.loads(line))
+                record = json.loads(line)
             except json.JSONDecodeError:
-                continue
+                if _BEGINNING.startswith(line[: len(_BEGINNING)]):
+                    continue
+                record = None
+            if not isinstance(record, dict) or not record.keys() >= _KEYS:
+                raise ValueError(f"expected records of a Monitor in {file} (got something else in line {number})")
+            records.append(record)
         return cls(records)
 
     def series(self, kind: str, name: str, what: str) -> tuple[list[int], list[float | None]]:
@@ -98,7 +105,10 @@ class Log:
         self.closed = False
         self._writer, self._owns_writer = _writer(tensorboard)
         self._file: IO[str] | None = None
+        self.next_step = 0
         if file is not None:
+            before = Growth.read(file).records if Path(file).exists() else []
+            self.next_step = before[-1]["step"] + 1 if before else 0
             torn = _is_torn(Path(file))
             self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115 it stays open until close()
             if torn:  # a line that a kill cut off must not swallow the next one

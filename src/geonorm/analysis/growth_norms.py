@@ -1,7 +1,8 @@
 """Statistics of one norm along training: gaps between its parameters and its input, lag, learned φ and α.
 
 The claim that γ² ≈ σ² and β ≈ μ after training cannot be read off the raw gaps: scaling the weight before the norm
-leaves loss, γ and β as they are and changes σ² and μ. So the gaps are told with the weight's rows at length 1 too.
+leaves loss, γ and β as they are and changes σ² and μ. So the gaps are told with the weight's rows at length 1, and
+without the bias of the operation, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from ..surgery.gauge import share_of
 from ..surgery.layouts import is_norm, is_ours, layout_of
 from ..surgery.pairs import trace
+from .pairing import TRANSPOSED, could_share_channels, dimensions_of_channels
 
 
 def norm_watches(model: nn.Module) -> list[NormWatch]:
@@ -23,10 +25,31 @@ def norm_watches(model: nn.Module) -> list[NormWatch]:
     found = []
     for name, module in modules.items():
         behind = near[name].behind if name in near else None
-        watch = NormWatch(name or "(model)", module, None if behind is None else modules[behind])
+        paired = behind is not None and could_share_channels(modules[behind], module)
+        watch = NormWatch(name or "(model)", module, modules[behind] if behind is not None and paired else None)
         if is_norm(module) and (watch.has_moments or watch.learns):
             found.append(watch)
     return found
+
+
+class Look:
+    """The hook of a watch. A copy of the model, or a file with it, is not watched: there it takes itself away."""
+
+    def __init__(self, watch: NormWatch | None = None) -> None:
+        self.watch = watch
+
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.watch is not None:
+            self.watch.look(module, inputs, kwargs)
+            return
+        for key in [key for key, hook in module._forward_pre_hooks.items() if hook is self]:
+            del module._forward_pre_hooks[key], module._forward_pre_hooks_with_kwargs[key]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Look:
+        return Look()
+
+    def __reduce__(self) -> tuple[type[Look], tuple[()]]:
+        return Look, ()
 
 
 class NormWatch:
@@ -44,6 +67,7 @@ class NormWatch:
         self._mean: Tensor | None = None
         self._var: Tensor | None = None
         self._lengths: Tensor | None = None
+        self._bias: Tensor | float = 0.0
         self._running: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
@@ -59,7 +83,11 @@ class NormWatch:
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         var, mean = torch.var_mean(wide, dims, correction=0)
         self._var, self._mean = var.double(), mean.double()
-        self._lengths = _row_lengths(self.operation)
+        operation: Any = self.operation
+        if operation is not None and x.dim() == dimensions_of_channels(operation):
+            self._lengths = _row_lengths(operation)
+            # The norm takes the bias away, whatever its size: it is no part of the weight's mean.
+            self._bias = 0.0 if operation.bias is None else operation.bias.detach().double()
         if getattr(module, "running_mean", None) is not None:
             self._running = module.running_mean.double().clone(), module.running_var.double().clone()
 
@@ -72,7 +100,7 @@ class NormWatch:
             found |= self._gaps("", moments)
             unit = None
             if moments is not None and self._lengths is not None:
-                unit = moments[0] / self._lengths, moments[1] / self._lengths.square()
+                unit = (moments[0] - self._bias) / self._lengths, moments[1] / self._lengths.square()
             found |= self._gaps("_unit", unit)
             found |= self._gaps("_running", self._running)
             found["lag_mean"] = found["lag_var"] = None
@@ -105,9 +133,7 @@ def _mean(values: Tensor) -> float:
 
 def _row_lengths(operation: Any) -> Tensor | None:
     """‖W_i‖ of each output channel."""
-    if operation is None:
-        return None
-    transposed = "Transpose" in type(operation).__name__
+    transposed = isinstance(operation, TRANSPOSED)
     if transposed and operation.groups != 1:
         return None
     weight: Tensor = operation.weight.detach().double().movedim(1 if transposed else 0, 0)

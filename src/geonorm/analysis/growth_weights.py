@@ -20,13 +20,14 @@ _MEMORY = 50
 
 
 class _Rule(NamedTuple):
-    """How an optimizer moves a weight: rate η, decay λ, momentum m, and whether it is SGD without anything else."""
+    """How an optimizer moves a weight: rate η, decay λ, momentum m; whether it is SGD of any kind, and without more."""
 
     rate: float
     decay: float
     momentum: float
     is_plain: bool
     is_sgd: bool
+    follows_gradient: bool
 
 
 class WeightWatch:
@@ -47,22 +48,31 @@ class WeightWatch:
         self._gradients: Tensor | None = None
         self._later: Tensor | None = None
         self._rule: _Rule | None = None
+        self._waits = False
 
     @torch.no_grad()
-    def before(self) -> None:
-        """Right before the optimizer's step."""
-        self._squares, self._rule = self._sizes(), self._find_rule()
+    def before(self, has_closure: bool = False) -> None:
+        """Right before the optimizer's step. A closure has yet to make the gradients: those there are are old."""
+        self._squares, self._rule, self._waits = self._sizes(), self._find_rule(), has_closure
+        if not has_closure:
+            self._read_gradients()
+
+    @torch.no_grad()
+    def after(self) -> None:
+        """Right after it. SGD leaves the gradients that it has used."""
+        if self._waits and self._rule is not None and self._rule.follows_gradient:
+            self._read_gradients()
+        self._later = self._sizes()
+
+    def _read_gradients(self) -> None:
         gradients = [p.grad for p in self.tensors]
-        if self._rule is not None and all(g is not None and not g.is_sparse for g in gradients):
+        if self._rule is None or self._squares is None:
+            return
+        if all(g is not None and not g.is_sparse for g in gradients):
             g = [gradient.double() for gradient in gradients if gradient is not None]
             self._gradients = dots(g, g, self.dims, self.parts.number)
             self._seen += 1
             self._pull = self._pull + (self._gradients * self._squares - self._pull) / min(self._seen, _MEMORY)
-
-    @torch.no_grad()
-    def after(self) -> None:
-        """Right after it."""
-        self._later = self._sizes()
 
     @torch.no_grad()
     def record(self) -> dict[str, Any]:
@@ -79,7 +89,7 @@ class WeightWatch:
             "equilibrium": None,
         }
         rule = self._rule
-        if rule is not None:
+        if rule is not None and rule.follows_gradient:  # a step of Adam or LBFGS is not η∇
             found["effective_rate"] = float((rule.rate / squares).median())
         if self._squares is not None and self._later is not None and self._gradients is not None and rule is not None:
             found["growth"] = float((self._later - self._squares).sum())
@@ -109,5 +119,14 @@ class WeightWatch:
             is_sgd = type(self.optimizer) is SGD and not group["dampening"] and not group["nesterov"]
             momentum = float(group.get("momentum", 0.0))
             decay = float(group.get("weight_decay", 0.0))
-            rules.add(_Rule(float(group["lr"]), decay, momentum, is_sgd and not momentum, is_sgd and momentum < 1))
+            rules.add(
+                _Rule(
+                    float(group["lr"]),
+                    decay,
+                    momentum,
+                    is_sgd and not momentum,
+                    is_sgd and momentum < 1,
+                    isinstance(self.optimizer, SGD),
+                )
+            )
         return rules.pop() if len(rules) == 1 else None

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..surgery.layouts import layout_of
-from ..surgery.pairs import Graph, trace
+from ..surgery.pairs import trace
 from ..surgery.progress import progress
-from .known_invariances import expected_units
+from .known_invariances import Known, known_units
 from .observe import Forward, as_double, check_readable, double_copy, first_batch, outputs, samples_of
 from .result import Result, figure
+from .weights_to_try import Weight, candidates, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # With eps this much smaller its part in the outcome is below float64's rounding for any spread above 1e-6.
 _EPS_FACTOR = 1e-12
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 class Unit(NamedTuple):
@@ -40,6 +38,7 @@ class Unit(NamedTuple):
         bias: name of the bias that must be scaled along, or ``None``.
         dim: the dimension of the weight that counts its output rows; 1 for transposed convolutions.
         expected: the kind that the known table says, or ``None`` where it does not know.
+        expected_bias: the bias that the known table says must be scaled along.
     """
 
     parameter: str
@@ -51,6 +50,7 @@ class Unit(NamedTuple):
     bias: str | None
     dim: int
     expected: str | None
+    expected_bias: str | None = None
 
 
 @dataclass
@@ -68,8 +68,12 @@ class Invariance(Result):
     idle: list[str]
 
     def surprises(self) -> list[Unit]:
-        """Units of another kind than the known table says."""
-        return [unit for unit in self.units if unit.expected is not None and unit.expected != unit.kind]
+        """Units of another kind, or with another bias, than the known table says."""
+        return [
+            unit
+            for unit in self.units
+            if unit.expected is not None and (unit.expected, unit.expected_bias) != (unit.kind, unit.bias)
+        ]
 
     def head(self) -> Sequence[str]:
         """Names of the columns."""
@@ -135,50 +139,15 @@ def invariance(
     with torch.random.fork_rng():
         prober = _Prober(double_copy(model, _EPS_FACTOR), double_copy(model), batch, forward)
         graph = trace(model)
-        expected = expected_units(model, graph)
+        expected = known_units(model, graph, as_trained=True)
         result = Invariance([], [], [])
-        for weight in progress(list(_weights(model, graph)), "invariance"):
+        for weight in progress(list(weights_of(model, graph)), "invariance"):
             found = prober.unit_of(weight, expected.get(weight.name), tolerance)
             if isinstance(found, Unit):
                 result.units.append(found)
             else:
                 (result.idle if found == "idle" else result.others).append(weight.name)
     return result
-
-
-class _Weight(NamedTuple):
-    """A weight to be tried: its name, that of its module's bias, which dimension counts its rows, likely groups."""
-
-    name: str
-    bias: str | None
-    dim: int
-    can_split: bool
-    groups: int | None
-
-
-def _weights(model: nn.Module, graph: Graph) -> Iterator[_Weight]:
-    """Every parameter of two dimensions or more, once."""
-    seen: set[int] = set()
-    modules = dict(model.named_modules())
-    groups = {}
-    for name, near in graph.norms.items():
-        layout = layout_of(modules[name])
-        if near.behind is not None and layout is not None and layout.axes == "group":
-            groups[near.behind] = int(layout.arguments["groups"])
-    for owner, module in modules.items():
-        prefix = f"{owner}." if owner else ""
-        # The raw tensor of a parametrized weight lives two modules down; the bias is the outer one's.
-        outer = re.sub(r"\.?parametrizations\..+$", "", owner)
-        home = modules[outer]
-        bias = home._parameters.get("bias")
-        for name, parameter in module.named_parameters(recurse=False):
-            if parameter.dim() < 2 or id(parameter) in seen or not parameter.is_floating_point():
-                continue
-            seen.add(id(parameter))
-            partner = None if bias is None or bias is parameter else f"{outer}.bias" if outer else "bias"
-            transposed = isinstance(home, _TRANSPOSED)
-            can_split = not (transposed and home.groups != 1)
-            yield _Weight(prefix + name, partner, 1 if transposed else 0, can_split, groups.get(outer))
 
 
 class _Prober:
@@ -214,14 +183,14 @@ class _Prober:
         self.twin.requires_grad_(False)
         return {name: gradient for name, gradient in found.items() if gradient is not None}
 
-    def unit_of(self, weight: _Weight, expected: str | None, tolerance: float) -> Unit | str:
+    def unit_of(self, weight: Weight, expected: Known | None, tolerance: float) -> Unit | str:
         """The finest unit in which a weight is invariant, ``"no"``, or ``"idle"`` if it has no effect."""
         effect = self._change(self.twin, weight.name, None, noise=True)
         if effect <= 1e-10 * self.size:
             return "idle"
         rows = self.twin.get_parameter(weight.name).shape[weight.dim]
-        for bias in dict.fromkeys((None, weight.bias)):
-            for groups in _candidates(rows, weight):
+        for bias in self._biases(weight, expected):
+            for groups in candidates(rows, weight):
                 change = self._scaled(self.twin, weight, bias, groups, 1.0) / effect
                 if change <= tolerance:
                     break
@@ -232,22 +201,29 @@ class _Prober:
             kind = "row" if groups == rows else "matrix" if groups == 1 else "group"
             return Unit(
                 weight.name,
-                expected if rows == 1 and expected is not None else kind,  # one row is all three
+                expected.kind if rows == 1 and expected is not None else kind,  # one row is all three
                 groups,
                 max(change, self._scaled(self.twin, weight, bias, groups, -1.0) / effect),
                 self._product(weight, bias, groups),
                 self._scaled(self.with_eps, weight, bias, groups, 1.0) / effect,
                 bias,
                 weight.dim,
-                expected,
+                None if expected is None else expected.kind,
+                None if expected is None else expected.bias,
             )
         return "no"
 
-    def _scaled(self, model: nn.Module, weight: _Weight, bias: str | None, groups: int, power: float) -> float:
+    def _biases(self, weight: Weight, expected: Known | None) -> list[str | None]:
+        """What to scale along, in turn. A bias of zeros, or α = 1 that is learned, hide what the table knows."""
+        if weight.bias is None:
+            return [None]
+        is_joint = expected is not None and expected.bias == weight.bias
+        return [weight.bias, None] if is_joint else [None, weight.bias]
+
+    def _scaled(self, model: nn.Module, weight: Weight, bias: str | None, groups: int, power: float) -> float:
         """Change of the outputs when each block of rows is multiplied by a factor of its own, or divided by it."""
-        rows = model.get_parameter(weight.name).shape[weight.dim]
         steps = torch.arange(groups, dtype=torch.float64) * 0.5 * (math.sqrt(5) - 1)  # neighbours far apart
-        factors = 2.0 ** (power * (1 - 2 * (steps - steps.floor()))).repeat_interleave(rows // groups)
+        factors = 2.0 ** (power * (1 - 2 * (steps - steps.floor())))
         return self._change(model, weight.name, bias, factors, dim=weight.dim)
 
     @torch.no_grad()
@@ -272,13 +248,14 @@ class _Prober:
             else:
                 assert factors is not None
                 for p, along in zip(parameters, (dim, 0), strict=False):
-                    p.mul_(factors.to(p.device).view([-1 if d == along else 1 for d in range(p.dim())]))
+                    rows = factors.to(p.device).repeat_interleave(p.shape[along] // len(factors))
+                    p.mul_(rows.view([-1 if d == along else 1 for d in range(p.dim())]))
             return float((self._run(model) - self.plain[id(model)]).norm())
         finally:
             for parameter, old in zip(parameters, kept, strict=True):
                 parameter.copy_(old)
 
-    def _product(self, weight: _Weight, bias: str | None, groups: int) -> float:
+    def _product(self, weight: Weight, bias: str | None, groups: int) -> float:
         """⟨w, ∇w⟩ of the parts, against the largest ‖w‖·‖∇w‖ among them."""
         products = torch.zeros(groups, dtype=torch.float64)
         w_squares, g_squares = torch.zeros_like(products), torch.zeros_like(products)
@@ -292,13 +269,3 @@ class _Prober:
             g_squares += g.square().sum(1)
         largest = float((w_squares * g_squares).sqrt().max())
         return float(products.abs().max()) / largest if largest else 0.0
-
-
-def _candidates(rows: int, weight: _Weight) -> list[int]:
-    """Numbers of equal blocks of rows to try, the finest first; with a GroupNorm behind it, its groups."""
-    if not weight.can_split:
-        return [1]
-    divisors = [d for d in range(rows, 0, -1) if rows % d == 0]
-    if weight.groups is None:
-        return divisors
-    return [d for d in divisors if d == rows or weight.groups % d == 0]

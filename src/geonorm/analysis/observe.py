@@ -14,9 +14,11 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ..surgery.freeze import is_frozen
 from ..surgery.layouts import is_norm
 from ..surgery.recalibrate import call_model
 from ..surgery.select import check_model
+from .spheres import axes_of
 
 Forward: TypeAlias = Callable[[nn.Module, Any], Any]
 
@@ -35,8 +37,9 @@ def check_readable(model: nn.Module, what: str) -> None:
 
 
 def each_batch(batches: Any) -> Iterable[Any]:
-    """The batches of an iterable; a tensor, or a tuple that begins with one, is a single batch."""
-    if isinstance(batches, Tensor) or (isinstance(batches, tuple) and batches and isinstance(batches[0], Tensor)):
+    """The batches of an iterable; a tensor, a tuple that begins with one, or a list [input, labels], is one batch."""
+    pair = isinstance(batches, tuple) and batches and isinstance(batches[0], Tensor)
+    if isinstance(batches, Tensor) or pair or _is_labelled(batches):
         return [batches]
     if isinstance(batches, dict) or not isinstance(batches, Iterable):
         raise TypeError(
@@ -44,6 +47,15 @@ def each_batch(batches: Any) -> Iterable[Any]:
             "tuple whose first entry is the input"
         )
     return batches
+
+
+def _is_labelled(batches: Any) -> bool:
+    """Whether a list is an input with its class numbers, as a DataLoader gives them, and not two inputs."""
+    if not isinstance(batches, list) or len(batches) != 2 or not all(isinstance(part, Tensor) for part in batches):
+        return False
+    x, labels = batches
+    whole = not labels.is_floating_point() and not labels.is_complex()
+    return x.is_floating_point() and whole and labels.dim() == 1 and x.dim() > 0 and len(x) == len(labels)
 
 
 def first_batch(batches: Any) -> Any:
@@ -120,6 +132,23 @@ def measure_batches(model: nn.Module) -> None:
     model.eval()
     for norm in norms_of(model).values():
         norm.training = True
+
+
+def measure_each_batch(model: nn.Module) -> None:
+    """As ``measure_batches``, and batch norms let a single value pass, which they would refuse; within ``undisturbed``.
+
+    The last batch of an epoch may be one sample: what the others show is still worth having.
+    """
+    measure_batches(model)
+    for norm in norms_of(model).values():
+        if axes_of(norm) == "batch" and not is_frozen(norm):
+            norm.register_forward_pre_hook(_use_running_statistics_for_one)
+
+
+def _use_running_statistics_for_one(norm: nn.Module, inputs: tuple[Any, ...]) -> None:
+    x = inputs[0] if inputs else None
+    if isinstance(x, Tensor) and x.dim() > 1 and x.numel():
+        norm.training = x.numel() > x.shape[1]
 
 
 def double_copy(model: nn.Module, eps_factor: float = 1.0) -> nn.Module:

@@ -6,15 +6,15 @@ of both.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from ..surgery.layouts import layout_of
 from ..surgery.pairs import trace
 from .invariance import Unit
-from .known_invariances import expected_units
+from .known_invariances import known_units
 
 
 class Parts(NamedTuple):
@@ -46,32 +46,22 @@ def parts_of(units: Iterable[Unit]) -> list[Parts]:
 
 
 def parts_by_table(model: nn.Module) -> list[Parts]:
-    """The parts that the known table says, read from the model's structure without running it."""
-    modules, parameters = dict(model.named_modules()), dict(model.named_parameters())
+    """The parts that the known table says, read from the model's structure without running it.
+
+    In the mode the model is in: weights before norms that use running statistics are not invariant.
+    """
     graph = trace(model)
-    behind = {near.behind: modules[name] for name, near in graph.norms.items() if near.behind is not None}
-    found = []
-    for name, kind in expected_units(model, graph).items():
-        owner = name.split(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
-        owner = "" if name.startswith("parametrizations.") else owner
-        operation = modules[owner]
-        dim = 1 if "Transpose" in type(operation).__name__ and name == f"{owner}.weight" else 0
-        number = {"row": parameters[name].shape[dim], "matrix": 1}.get(kind)
-        bias = None
-        if owner in behind:
-            layout = layout_of(behind[owner])
-            number = int(layout.arguments["groups"]) if number is None and layout is not None else number
-            named = f"{owner}.bias" if owner else "bias"
-            joint = kind != "row" and named in parameters and _keeps_bias(behind[owner])
-            bias = named if joint else None
-        found.append(Parts(name, bias, kind, number or 1, dim))
-    return found
-
-
-def _keeps_bias(norm: nn.Module) -> bool:
-    """Whether the bias before a norm reaches its output: batch and instance norms take it away with the mean."""
-    layout = layout_of(norm)
-    return layout is None or layout.axes in ("layer", "group")
+    known = known_units(model, graph)
+    waiting = (
+        [] if model.training else [name for name in known_units(model, graph, as_trained=True) if name not in known]
+    )
+    if waiting:
+        warnings.warn(
+            f"the model is in evaluation, where the sizes of {len(waiting)} weights matter that do not in training "
+            f"({waiting[0]} is the first): they are left out; call model.train() before",
+            stacklevel=3,
+        )
+    return [Parts(name, unit.bias, unit.kind, unit.number, unit.dim) for name, unit in known.items()]
 
 
 def dots(a: Sequence[Tensor], b: Sequence[Tensor], dims: Sequence[int], number: int) -> Tensor:

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from ..surgery.layouts import keeps_statistics, layout_of
 from ..surgery.recalibrate import call_model
+from .spheres import axes_of
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 WAYS = ("vmap", "backward", "batches")
@@ -62,6 +64,11 @@ def sample_losses(model: nn.Module, batch: Any, loss: Loss) -> Tensor:
     if not isinstance(batch, (tuple, list)) or len(batch) < 2 or not isinstance(batch[1], Tensor):
         raise TypeError(f"expected batches (input, target) for a loss (got {type(batch).__name__})")
     scores = call_model(model, batch)
+    if not isinstance(scores, Tensor):
+        raise TypeError(
+            f"expected a model that gives one tensor (got {type(scores).__name__}); wrap it in one that gives what the "
+            "loss takes"
+        )
     losses = loss(scores, batch[1].to(scores.device))
     if not isinstance(losses, Tensor) or losses.shape != (len(batch[1]),):
         got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
@@ -77,17 +84,18 @@ def gradient_moments(
 ) -> tuple[dict[str, Moments], str]:
     """Moments of the gradient of each parameter by name, and the way they were found.
 
-    ``"auto"`` is ``"vmap"`` for a model in evaluation, if torch.func can run it, and ``"backward"`` otherwise.
+    ``"auto"`` is ``"vmap"`` for a model in evaluation whose samples do not see each other, if torch.func can run it,
+    and ``"backward"`` otherwise.
     """
     if how not in ("auto", *WAYS):
         raise ValueError(f"expected how to be one of {('auto', *WAYS)} (got {how!r})")
-    if how == "vmap" and any(module.training for module in model.modules()):
+    together = any(module.training or _joins_samples(module) for module in model.modules())
+    if how == "vmap" and together:
         raise ValueError(
-            "expected a model in evaluation for how='vmap', which takes samples one by one; model.eval(), or "
-            "how='backward' for batch statistics"
+            "expected a model in evaluation, with running statistics, for how='vmap', which takes samples one by one; "
+            "model.eval(), or how='backward' for batch statistics"
         )
-    training = any(module.training for module in model.modules())
-    for way in {"auto": ("backward",) if training else ("vmap", "backward")}.get(how, (how,)):
+    for way in {"auto": ("backward",) if together else ("vmap", "backward")}.get(how, (how,)):
         moments = {name: Moments() for name in parameters}
         try:
             for gradients in _WAYS[way](model, batches, loss, parameters):
@@ -99,6 +107,13 @@ def gradient_moments(
             raise
         return moments, way
     raise AssertionError
+
+
+def _joins_samples(module: nn.Module) -> bool:
+    """Whether a norm measures all samples together in evaluation too."""
+    layout = layout_of(module)
+    joint = axes_of(module) == "batch" or (layout is not None and layout.axes == "graph")
+    return joint and not keeps_statistics(module)
 
 
 def _alone(

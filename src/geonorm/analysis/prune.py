@@ -18,7 +18,7 @@ from ..robust.accuracy import Accuracy, count_correct, wilson
 from ..surgery.progress import progress
 from ..surgery.recalibrate import call_model
 from .channels import Drop, OutputGram, channel_norms, masked, output_grams
-from .observe import check_readable, filled_batches, undisturbed
+from .observe import check_readable, filled_batches, uncompiled, undisturbed
 from .result import Result, figure
 from .robustness import labelled
 
@@ -153,7 +153,7 @@ def prune(
         raise ValueError(f"expected rules out of {tuple(_RULES)} (got {tuple(rules)})")
     norms = channel_norms(model)
     given = list(filled_batches(batches))
-    with undisturbed(model), torch.no_grad():
+    with undisturbed(model), torch.no_grad(), uncompiled():
         model.eval()
         grams = output_grams(model, norms, given)
         layers = [_Layer(name, norm, grams[name]) for name, norm in norms.items() if grams[name].count]

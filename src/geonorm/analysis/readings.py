@@ -14,16 +14,19 @@ from torch.overrides import TorchFunctionMode
 from ..nn._pop import PopLayer
 from ..surgery.freeze import is_frozen
 from ..surgery.gauge import shadow_of
-from ..surgery.pairs import Graph, trace
+from ..surgery.pairs import Graph, is_operation, trace
 from ..surgery.progress import progress
 from ..surgery.recalibrate import call_model
 from .effective import Effective, effective_weights
 from .moments import Moments
-from .observe import Forward, filled_batches, measure_batches, norms_of, uncompiled, undisturbed
+from .observe import Forward, filled_batches, measure_each_batch, norms_of, uncompiled, undisturbed
+from .pairing import could_share_channels, dimensions_of_channels, without_pairs
 from .spheres import axes_of, rows_of
 
 _RELUS = {nn.functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, nn.functional.relu6}
+_CHANNELS_LAST = (nn.Linear, nn.LayerNorm, nn.RMSNorm)
 _ROWS_KEPT = 8192
+_BY_CHANNEL = ("batch", "instance", "group")  # norms whose channels may be the outputs of an operation
 
 
 @dataclass
@@ -35,7 +38,7 @@ class NormReading:
         norm: the layer.
         axes: over which values it measures, see ``spheres.axes_of``.
         calls: how often it ran.
-        values: the fewest values that went into one sphere.
+        sizes: of each call, how many values went into one sphere.
         moments: of its input, by channel; for batch norms only.
         variances: of the rows (spheres), as many as are kept.
         radii: rms of the normalized rows before γ and β: 1 on the sphere.
@@ -43,13 +46,14 @@ class NormReading:
         after: name of the norm whose output is its input, unchanged; empty if it is another's.
         effective: weights of the operation behind it and the norm as one; ``None`` if there is no such pair.
         bad: where NaN or Inf was met: ``""``, ``"input"`` or ``"output"``.
+        unread: why its input could not be made sense of; empty if it could.
     """
 
     name: str
     norm: nn.Module
     axes: str | None
     calls: int = 0
-    values: int = 0
+    sizes: list[int] = field(default_factory=list)
     moments: Moments = field(default_factory=Moments)
     variances: list[Tensor] = field(default_factory=list)
     radii: list[Tensor] = field(default_factory=list)
@@ -57,6 +61,12 @@ class NormReading:
     after: str = ""
     effective: Effective | None = None
     bad: str = ""
+    unread: str = ""
+
+    @property
+    def values(self) -> int:
+        """How many values go into one sphere, typically: the last batch of an epoch may be short."""
+        return sorted(self.sizes)[len(self.sizes) // 2] if self.sizes else 0
 
 
 @dataclass
@@ -78,7 +88,7 @@ class Readings:
         relus: by the name of the layer in front of them.
         samples: how many samples there were, counted along dimension 0 of what reaches the first norm or operation.
         batches: how many batches.
-        graph: norms with their neighbours, from tracing.
+        graph: norms with their neighbours, from tracing; without operations whose outputs are not the norm's channels.
         failure: what the model raised, and where; empty if it ran.
         bad_data: whether NaN or Inf was in the batches themselves.
     """
@@ -98,7 +108,7 @@ def read(model: nn.Module, batches: Iterable[Any], forward: Forward | None = Non
     watch = _Watch(model, graph)
     found = watch.found
     with undisturbed(model), torch.no_grad(), uncompiled():
-        measure_batches(model)
+        measure_each_batch(model)
         watch.attach()
         for batch in progress(filled_batches(batches), "reading"):
             found.bad_data = found.bad_data or _has_bad_values(batch)
@@ -112,6 +122,7 @@ def read(model: nn.Module, batches: Iterable[Any], forward: Forward | None = Non
                 found.failure = f"{type(error).__name__}{where}: {error}".split("\n", 1)[0]
                 break
             found.batches += 1
+    found.graph = without_pairs(graph, watch.apart)
     return found
 
 
@@ -136,10 +147,12 @@ class _Watch(TorchFunctionMode):
         )
         modules = dict(model.named_modules())
         self._operation_of = {name: modules[near.behind] for name, near in graph.norms.items() if near.behind}
+        self.apart: set[str] = set()  # norms over other axes than the outputs of the operation behind them
         self._inputs: dict[int, Tensor] = {}
         self._made_by: dict[int, tuple[weakref.ref[Tensor], int, str]] = {}
         self._counted = False
         self._relu_calls: dict[str, int] = {}
+        self._channels_last: dict[torch.Size, bool] = {}  # by shape of an output
 
     def attach(self) -> None:
         """Put the hooks on; ``undisturbed`` takes them off."""
@@ -178,7 +191,9 @@ class _Watch(TorchFunctionMode):
         number = self._relu_calls[here]
         name = maker or (f"{here or '(model)'}" + (f", ReLU {number}" if number > 1 else ""))
         module = self.model.get_submodule(maker) if maker else None
-        last = out.dim() == 3 if module is None else isinstance(module, (nn.Linear, nn.LayerNorm, nn.RMSNorm))
+        # Behind a sum there is no such module: the last one that gave this shape says where its channels are.
+        unknown = self._channels_last.get(out.shape, out.dim() == 3)
+        last = unknown if module is None else isinstance(module, _CHANNELS_LAST)
         alive = (~(out <= 0)).movedim(-1 if last else 1, 0).flatten(1).any(1).cpu()
         before = self.found.relus.get(name)
         if before is None:
@@ -200,6 +215,8 @@ class _Watch(TorchFunctionMode):
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             self.inside.pop()
             if isinstance(output, Tensor):
+                if is_operation(module) or name in self.found.norms:
+                    self._channels_last[output.shape] = isinstance(module, _CHANNELS_LAST)
                 if not self._maker_of(output):  # a container, or a module that does nothing, has not made it
                     self._made_by[id(output)] = weakref.ref(output), output._version, name
                 reading = self.found.norms.get(name)
@@ -217,7 +234,11 @@ class _Watch(TorchFunctionMode):
             x = inputs[0] if inputs else kwargs.get("input")
             reading.calls += 1
             if isinstance(x, Tensor) and x.numel() and x.dim() > 1:
-                self._read_norm(reading, norm, x, {key: kwargs[key] for key in ("mask", "weight") if key in kwargs})
+                options: dict[str, Any] = {key: kwargs[key] for key in ("mask", "weight") if key in kwargs}
+                try:
+                    self._read_norm(reading, norm, x, options)
+                except Exception as error:  # if the input is at fault, the norm itself will say so
+                    reading.unread = f"{type(error).__name__}: {error}".split("\n", 1)[0]
 
         return hook
 
@@ -230,20 +251,23 @@ class _Watch(TorchFunctionMode):
         if reading.axes is None or reading.bad:
             return
         rows = rows_of(norm, x).double()
-        reading.values = min(reading.values or rows.shape[1], rows.shape[1])
+        reading.sizes.append(rows.shape[1])
+        if rows.shape[1] == 1:
+            return
         if reading.axes == "batch":
             reading.moments.add(rows)
-        if rows.shape[1] == 1 and (reading.axes == "batch"):
-            norm.training = False  # it would refuse; the rest of the network is still worth a look
-            return
-        if rows.shape[1] == 1 or is_frozen(norm):
+        operation = self._operation_of.get(reading.name)
+        given = None if operation is None else self._inputs.get(id(operation))
+        if operation is not None and given is not None and reading.axes in _BY_CHANNEL:
+            by_row = could_share_channels(operation, norm) and given.dim() == dimensions_of_channels(operation)
+            self.apart |= set() if by_row else {reading.name}
+        if is_frozen(norm):
             return
         with torch.random.fork_rng():
             normalized = rows_of(norm, normalizer(norm)(x.double(), **options)).double()
         self._see_rows(reading, rows, normalized)
-        operation = self._operation_of.get(reading.name)
-        given = None if operation is None else self._inputs.get(id(operation))
-        if operation is not None and given is not None and reading.effective is None and reading.axes == "batch":
+        first = reading.effective is None and reading.axes == "batch" and reading.name not in self.apart
+        if operation is not None and given is not None and first:
             reading.effective = effective_weights(operation, norm, given, rows, normalized)
 
     def _see_rows(self, reading: NormReading, rows: Tensor, normalized: Tensor) -> None:

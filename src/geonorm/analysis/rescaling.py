@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..robust.accuracy import Accuracy, count_correct, wilson
+from ..robust.accuracy import Accuracy, check_scores, count_correct, wilson
 from ..robust.attacks import bim
 from ..surgery.recalibrate import recalibrate
 from .invariance import Unit, invariance
@@ -161,10 +161,10 @@ def _ask(twin: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], attack: dict
     for batch in batches:
         x, labels = (part.to(home) for part in batch)
         with torch.enable_grad():
-            x.requires_grad_()
-            answer = twin(x)
-            (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(answer, labels, reduction="sum"), x)
-        x = x.detach()
+            leaf = x.detach().requires_grad_()
+            answer = twin(leaf)
+            check_scores(answer, labels)
+            (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(answer, labels, reduction="sum"), leaf)
         scores.append(answer.detach().flatten())
         gradients.append(gradient.flatten())
         with torch.no_grad():

@@ -135,11 +135,12 @@ def robustness(
     home = next(iter(model.parameters()), torch.empty(0)).device
     with undisturbed(model), torch.no_grad():
         model.eval()
-        torch.manual_seed(seed)
-        for batch in progress(filled_batches(batches), "robustness"):
+        for number, batch in enumerate(progress(filled_batches(batches), "robustness")):
             x, labels = (part.to(home) for part in labelled(batch))
             total += len(labels)
             for test in tests:
+                # A draw of its own, whatever other tests there are.
+                torch.manual_seed(((seed * 1_000_003 + number) * len(TESTS) + TESTS.index(test)) % 2**63)
                 correct[test] += count_correct(model(change[test](x, labels)), labels)
     sizes = {"clean": 0.0, "noise": noise}
     trials = [Trial(test, sizes.get(test, eps), wilson(correct[test], total, confidence)) for test in tests]

@@ -27,7 +27,7 @@ class SphereLayer:
         name: its name in the model.
         kind: its class.
         unit: what has a sphere of its own: a channel, a sample, ...
-        dimension: n, the fewest values on one sphere.
+        dimension: n, the values on one sphere, in the typical batch.
         radius: ‖ŷ‖/√n of the normalized values before γ and β, on average: 1 without eps.
         off: the largest |⟨ŷ, e⟩| / (√n ‖ŷ‖): 0 when the sphere is orthogonal to e.
         energy: share of the output's energy in direction e, β²/(γ²r² + β²), averaged over channels; batch norms only.
@@ -142,6 +142,8 @@ def _why_not(reading: NormReading) -> str:
         return "it never ran"
     if reading.bad:
         return f"NaN or Inf in its {reading.bad}"
+    if reading.unread:
+        return f"its input could not be read: {reading.unread}"
     if reading.values == 1:
         return "one value per sphere: there is nothing to normalize"
     if reading.radii:

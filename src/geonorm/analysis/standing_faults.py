@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..nn._pop import PopLayer
 from ..surgery.freeze import is_frozen
 from ..surgery.layouts import keeps_statistics
-from ..surgery.pairs import Graph, is_operation
+from ..surgery.pairs import Graph
 from .finding import Finding, part, some
-from .known_invariances import expected_units
+from .known_invariances import known_units
 from .observe import norms_of
+from .pairing import TRANSPOSED, could_share_channels, is_held
 from .spheres import axes_of, channel_affine
 
 # Rows of fresh weights have a length near 1. At 100 the effective learning rate is 10,000 times smaller.
@@ -30,7 +30,9 @@ def standing_faults(model: nn.Module, graph: Graph) -> Iterator[Finding]:
     for name, norm in norms_of(model).items():
         yield from _settings(name, norm, model.training)
     for name, near in graph.norms.items():
-        if near.behind is not None and is_operation(modules[near.behind]):
+        if near.behind is None or axes_of(modules[name]) not in ("batch", "instance"):
+            continue  # others keep the size of a row, and its bias
+        if could_share_channels(modules[near.behind], modules[name]) and not is_held(modules[name], model):
             yield from _redundant_bias(near.behind, modules[near.behind], name, modules[name])
             yield from _duplicates(near.behind, modules[near.behind], name)
     yield from _sizes(model, graph)
@@ -145,11 +147,11 @@ def single_value(name: str, what: str) -> Finding:
 
 
 def _redundant_bias(name: str, operation: Any, norm_name: str, norm: nn.Module) -> Iterator[Finding]:
-    if operation.bias is None or axes_of(norm) not in ("batch", "instance") or is_frozen(norm):
+    if operation.bias is None:
         return
     # A center removed in part, or put back by a shift, leaves a part of the bias.
     learned = getattr(norm, "alpha", None) is not None
-    if isinstance(norm, PopLayer) or learned or getattr(norm, "alpha_start", 1.0) != 1:
+    if learned or getattr(norm, "alpha_start", 1.0) != 1:
         return
     yield Finding(
         "note",
@@ -162,7 +164,7 @@ def _redundant_bias(name: str, operation: Any, norm_name: str, norm: nn.Module) 
 
 
 def _duplicates(name: str, operation: Any, norm_name: str) -> Iterator[Finding]:
-    if isinstance(operation, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
+    if isinstance(operation, TRANSPOSED):
         return
     weight: Tensor = operation.weight.detach().flatten(1).double()
     if weight.shape[1] < 4 or not bool(weight.isfinite().all()):  # a row of few weights may well be parallel to others
@@ -190,23 +192,29 @@ def _duplicates(name: str, operation: Any, norm_name: str) -> Iterator[Finding]:
 
 
 def _sizes(model: nn.Module, graph: Graph) -> Iterator[Finding]:
-    parameters = dict(model.named_parameters())
-    for name, unit in expected_units(model, graph).items():
+    parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
+    # A model in evaluation is asked about its next training.
+    for name, known in known_units(model, graph, as_trained=not model.training).items():
         weight = parameters[name].detach()
-        if not bool(weight.isfinite().all()) or weight.dim() < 2:
+        if not bool(weight.isfinite().all()):
             continue
-        sizes = weight.flatten(1).double().norm(dim=1)
+        sizes = weight.movedim(known.dim, 0).flatten(1).double().norm(dim=1)
         size = float(sizes.square().mean().sqrt())
         layer = name.rsplit(".parametrizations", 1)[0].removesuffix(".weight")
+        again = any(keeps_statistics(modules[n]) for n, near in graph.norms.items() if near.behind == layer)
+        along = "" if known.bias is None else ", and the bias with them"
+        rescale = (
+            f"weights{along}: geonorm.optim.project_scale_invariant(model.train(), radius=1) does it. No output in "
+            f"training changes but for eps{'; geonorm.recalibrate(model, batches) for evaluation' if again else ''}"
+        )
         if size > HUGE:
             yield Finding(
                 "warning",
                 "huge weights",
                 layer,
                 "its weights are scale invariant and huge: the effective learning rate η/‖w‖² has all but vanished",
-                f"‖w‖ of a row is {size:.3g} (rms; fresh weights have about 1), invariant per {unit}",
-                "divide the weights by that size, which changes no output; then use weight decay or "
-                "geonorm.optim.SphereSGD",
+                f"‖w‖ of a row is {size:.3g} (rms; fresh weights have about 1), invariant per {known.kind}",
+                f"divide the {rescale}; use weight decay or geonorm.optim.SphereSGD from there on",
             )
         elif size < TINY and bool((sizes > 0).any()):
             yield Finding(
@@ -214,10 +222,10 @@ def _sizes(model: nn.Module, graph: Graph) -> Iterator[Finding]:
                 "tiny weights",
                 layer,
                 "its weights are scale invariant and tiny: gradients grow as 1/‖w‖, and eps takes over",
-                f"‖w‖ of a row is {size:.3g} (rms; fresh weights have about 1), invariant per {unit}",
-                "multiply the weights up, which changes no output but for eps; lower the weight decay",
+                f"‖w‖ of a row is {size:.3g} (rms; fresh weights have about 1), invariant per {known.kind}",
+                f"multiply the {rescale}; lower the weight decay",
             )
-        elif (small := (sizes < TINY * sizes.median()).nonzero().flatten().tolist()) and unit == "row":
+        elif (small := (sizes < TINY * sizes.median()).nonzero().flatten().tolist()) and known.kind == "row":
             yield Finding(
                 "warning",
                 "tiny weights",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..surgery.pairs import is_operation
 from ..surgery.progress import progress
 from ..surgery.recalibrate import call_model
-from .observe import Forward, check_readable, filled_batches, measure_batches, norms_of, uncompiled, undisturbed
+from .observe import Forward, check_readable, filled_batches, measure_each_batch, norms_of, uncompiled, undisturbed
 from .result import Result, figure
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def survival(model: nn.Module, batches: Any, forward: Forward | None = None) -> 
     check_readable(model, "read the survival of norms in")
     cut = _Cut()
     with undisturbed(model), torch.enable_grad(), uncompiled():
-        measure_batches(model)
+        measure_each_batch(model)
         for parameter in model.parameters():
             parameter.requires_grad_(False)
         for norm in norms_of(model).values():

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         code: int = chosen.run(chosen)
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, TypeError, ValueError) as error:
         print(f"geonorm: {error}", file=sys.stderr)
         return 1
     return code
@@ -102,4 +102,4 @@ def _diagnose(chosen: argparse.Namespace) -> int:
         print(json.dumps(found.to_dict(), ensure_ascii=False))
     else:
         print(f"{found}\n\nPage: {path}")
-    return 0
+    return int(any(finding.kind == "does not run" for finding in found.findings))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pickle
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -58,10 +57,14 @@ def load_model(spec: str, state: Path | None = None) -> nn.Module:
 def _state_dict(path: Path) -> dict[str, Any]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"expected {path} to hold tensors only (got something that would run code); save model.state_dict()"
-        ) from error
+    except OSError:
+        raise
+    except Exception as error:  # what a broken file makes the unpickler raise can be anything
+        if "GLOBAL" in str(error) or "Unsupported class" in str(error):
+            raise ValueError(
+                f"expected {path} to hold tensors only (got something that would run code); save model.state_dict()"
+            ) from error
+        raise ValueError(f"expected a state_dict in {path} (got a file that is corrupt, or of another kind)") from error
     for wrapper in ("state_dict", "model"):
         if isinstance(found, dict) and isinstance(found.get(wrapper), dict):
             found = found[wrapper]

@@ -23,7 +23,8 @@ class SphereSGD(SGD):
     for each part w of an invariant weight: a row, a group of rows or the whole matrix. r is the length that the part
     has at its first step. The momentum is carried to the new point by projection onto its tangent space. Weight decay
     has no effect on these weights, since it points along w; learning rates act as η/r². Parts of length 0 take a plain
-    step first. All other parameters are updated by torch's own SGD.
+    step first. All other parameters are updated by torch's own SGD, and so is a weight whose joint bias has no
+    gradient, such as one that was frozen since: then the size of the weight matters.
 
     Args:
         params: parameters or groups, as from ``project_scale_invariant(model)``. A group on spheres has the key
@@ -112,9 +113,13 @@ class SphereSGD(SGD):
                 self.state[parameter]["momentum_buffer"] = buffer
 
     def _step_on_sphere(self, parameters: list[Tensor], dims: list[int], group: dict[str, Any]) -> None:
-        if any(p.grad is None for p in parameters):
-            return
         gradients = [p.grad for p in parameters if p.grad is not None]
+        if len(gradients) < len(parameters):
+            # With a bias that was frozen since, the size of the weight matters: the sphere is left.
+            self._step_freely({**group, "params": parameters})
+            if gradients:
+                self.state[parameters[0]].pop("radius", None)
+            return
         if any(g.is_sparse for g in gradients):
             raise RuntimeError("expected dense gradients for weights on spheres (got sparse ones); give them unit=None")
         states = [self.state[p] for p in parameters]

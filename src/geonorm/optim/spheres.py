@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -113,7 +114,9 @@ def project_scale_invariant(
     Args:
         model: any model. Frozen parameters are left out.
         batches: a batch or several, for ``geonorm.analysis.invariance`` to find the invariant weights by trying.
-            Without them the known table is asked, which sees norms right behind operations and normalized weights.
+            Without them the known table is asked, which sees norms right behind operations and normalized weights, in
+            the mode they are in. It cannot see whether a Linear before a BatchNorm1d takes inputs ``(N, L, C)``: give
+            batches if L is the number of its outputs.
         units: what ``invariance`` found before, in the place of both.
         radius: put all parts onto spheres of this radius now. That changes no output in training; running statistics
             must be measured anew (``geonorm.recalibrate``). By default each part keeps the length it has.
@@ -134,8 +137,22 @@ def project_scale_invariant(
     if radius is not None and not radius > 0:
         raise ValueError(f"expected radius > 0 (got {radius})")
     if units is None and batches is not None:
-        units = invariance(model, batches).units
+        return SphereGroups(model, _parts_by_trying(model, batches), radius)
     return SphereGroups(model, parts_by_table(model) if units is None else parts_of(units), radius)
+
+
+def _parts_by_trying(model: nn.Module, batches: Any) -> list[Parts]:
+    """What ``invariance`` found; of weights that have no effect yet, such as those before a γ of 0, what is known."""
+    found = invariance(model, batches)
+    if not found.idle:
+        return parts_of(found.units)
+    known = [part for part in parts_by_table(model) if part.parameter in found.idle]
+    warnings.warn(
+        f"{len(found.idle)} weights have no effect on the outputs ({found.idle[0]} is the first), so trying tells "
+        f"nothing about them; {len(known)} of them are on spheres by the known table",
+        stacklevel=3,
+    )
+    return [*parts_of(found.units), *known]
 
 
 def _wide(x: Tensor) -> Tensor:

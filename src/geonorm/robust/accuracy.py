@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -73,10 +73,25 @@ def accuracy(scores: Tensor, labels: Tensor) -> Accuracy:
 
 def count_correct(scores: Tensor, labels: Tensor) -> int:
     """Samples whose largest score is the label's. argmax calls NaN the largest, which must not count."""
+    check_scores(scores, labels)
+    right = (scores.argmax(1) == labels.to(scores.device)) & scores.isfinite().all(1)
+    return int(right.sum())
+
+
+def check_scores(scores: Any, labels: Tensor) -> None:
+    """Scores ``(N, classes)`` of a classifier, and labels that name one of the classes each."""
+    if not isinstance(scores, Tensor):
+        raise TypeError(
+            f"expected a model that gives scores of shape (N, classes) (got {type(scores).__name__}); wrap it in one "
+            "that gives the scores alone"
+        )
     if scores.dim() != 2 or labels.shape != scores.shape[:1]:
         raise ValueError(
             f"expected scores of shape (N, classes) and labels of shape (N,) "
             f"(got {tuple(scores.shape)} and {tuple(labels.shape)})"
         )
-    right = (scores.argmax(1) == labels.to(scores.device)) & scores.isfinite().all(1)
-    return int(right.sum())
+    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < scores.shape[1]:
+        raise ValueError(
+            f"expected labels from 0 to {scores.shape[1] - 1}, for {scores.shape[1]} classes "
+            f"(got {int(labels.min())} to {int(labels.max())})"
+        )

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .accuracy import check_scores
+
 BACKENDS = ("auto", "torchattacks", "own")
 
 
@@ -159,7 +161,9 @@ def _climb(
         attacked = (x + torch.empty_like(x).uniform_(-eps, eps)).clamp(low, high)
     for _ in range(sizes["steps"]):
         attacked = attacked.detach().requires_grad_()
-        loss = nn.functional.cross_entropy(model(attacked), labels)
+        scores = model(attacked)
+        check_scores(scores, labels)
+        loss = nn.functional.cross_entropy(scores, labels)
         (gradient,) = torch.autograd.grad(loss, attacked)
         attacked = torch.minimum(torch.maximum(attacked.detach() + sizes["alpha"] * gradient.sign(), floor), ceiling)
     return attacked.detach()
