@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "train_ddp.py"
 
 
 def start(checkpoint: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     return subprocess.Popen(
         [*command, str(SCRIPT), "--epochs", "4", "--checkpoint", str(checkpoint)],
         stdout=subprocess.PIPE,
