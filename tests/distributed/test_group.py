@@ -244,6 +244,7 @@ def compiled_with_other_sizes(rank: int) -> None:
 
 
 def compiled_in_many_ways(rank: int, size: int) -> None:
+    compiled_with_other_sizes(rank)
     for options in ({"phi": 2.0}, {"phi": 1.5, "sweeps": 8}, {"phi": 1.0}, {"learn_phi": True, "sweeps": 8}):
         for kind in (geonorm.AugBatchNorm1d, geonorm.PopNorm1d):
             same_when_compiled(rank, kind(4, dtype=torch.float64, process_group="world", **options))
@@ -428,7 +429,6 @@ CASES = [
     bad_groups,
     the_same_collectives_everywhere,
     copies_keep_their_group,
-    compiled_with_other_sizes,
     the_adaptive_stop_does_not_compile,
     ddp_follows_one_process,
     ddp_two_forwards_and_accumulation,

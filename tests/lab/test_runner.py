@@ -77,6 +77,7 @@ def test_finished_runs_are_not_repeated(whole: Comparison) -> None:
     assert contents(whole.store) == before
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_numbers(whole: Comparison, tmp_path: Path) -> None:
     found = run(SMALL, tmp_path / "r.sqlite", workers=2)
     assert contents(found.store) == contents(whole.store)

@@ -241,6 +241,7 @@ def test_offsets_ties_and_zeros() -> None:
             compare(Inputs(x.t().contiguous(), *of[1:]), Axes((1,)), Rule(), 1e-7)
 
 
+@pytest.mark.slow
 def test_every_size_and_alignment() -> None:
     """Sizes 1 to 70, starting at any element, in the four forms that the kernels read values in."""
     store = torch.randn(200_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
