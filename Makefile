@@ -50,7 +50,7 @@ clean:  ## remove the environment and everything built
 	rm -rf $(VENV) $(COMPAT) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/geonorm/csrc/*)
-	@echo "Setting up $(VENV) and compiling the kernels (once; about three minutes) ..."
+	@echo "Setting up $(VENV) and compiling the kernels (once; about two minutes) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots]"
