@@ -41,7 +41,8 @@ class Recipe:
         epochs, batch_size, optimizer, lr, momentum, weight_decay: the training.
         decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``, a tenth after half of
             the epochs and again after three quarters.
-        threads: that one training may use; part of the recipe, since sums differ in their last digits with it.
+        threads: that one process may use; part of the recipe, since sums differ in their last digits with it.
+        processes: that train one model together, each with a part of every batch; more than one need torchrun.
 
     Examples:
         >>> from geonorm.lab import Recipe
@@ -68,6 +69,7 @@ class Recipe:
     weight_decay: float = 0.0
     decay: str = "constant"
     threads: int = 1
+    processes: int = 1
 
     def __post_init__(self) -> None:
         for name in ("norms", "losses", "corruptions", "evaluations", "seeds"):
@@ -86,7 +88,7 @@ class Recipe:
         ):
             for value in getattr(self, name):
                 parse(value)
-        for name in ("epochs", "batch_size", "threads"):
+        for name in ("epochs", "batch_size", "threads", "processes"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"expected {name} to be a whole number from 1 (got {value!r})")
