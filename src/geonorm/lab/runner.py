@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,7 +44,7 @@ class Named:
     """Data and models of this library, by the names in the run."""
 
     def task(self, run: Run) -> Task:
-        return load(run["data"], **run["data_options"])
+        return _loaded(run["data"], json.dumps(run["data_options"], sort_keys=True))
 
     def model(self, run: Run, task: Task) -> nn.Module:
         return create_model(
@@ -54,6 +56,12 @@ class Named:
             std=task.std,
             **run["model_options"],
         )
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, options: str) -> Task:
+    """Data that the runs of a recipe share are read once; nobody changes them."""
+    return load(name, **json.loads(options))
 
 
 class RunsFailed(RuntimeError):
@@ -126,7 +134,7 @@ def checkpoint_of(store: Store, run: Run) -> Path:
 def _prepared(task: Task, run: Run) -> Task:
     """The fold of the run, with its training samples corrupted."""
     if run["fold"] is not None:
-        task = task.folds(run["folds"], seed=0)[run["fold"]]
+        task = task.folds(run["folds"], seed=run["seed"])[run["fold"]]
     return replace(task, train=parse_corruption(run["corruption"])(task.train, run["seed"]))
 
 

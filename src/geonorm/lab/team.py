@@ -55,6 +55,13 @@ class Team:
         sizes = [len(one) for one in torch.empty(total).tensor_split(self.size)]
         return torch.cat([place[:size] for place, size in zip(places, sizes, strict=True)])
 
+    def total(self, part: int) -> int:
+        """The sum of the numbers of all."""
+        sizes = torch.tensor([part])
+        if self.size > 1:
+            dist.all_reduce(sizes)
+        return int(sizes)
+
     def told(self, value: T) -> T:
         """What the first process has here."""
         if self.size == 1:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..nn._base import NormLayer
+from ..optim import SphereSGD, project_scale_invariant
+from .augment import AUGMENTS
 from .batches import Batch, in_order, shuffled
 from .choices import parse_loss
 from .data import Split, Task
+from .probes import PROBES
 from .team import Team
 
 _TEST_BATCH = 512
@@ -34,8 +37,11 @@ class Training:
         self.called = self.team.wrapped(model)
         self.loss = parse_loss(choices["loss"])
         rate, decay = choices["lr"], choices["weight_decay"]
+        _scale_weights(model, choices["weight_scale"])
         self.optimizer: torch.optim.Optimizer
-        if choices["optimizer"] == "adam":
+        if choices["optimizer"] == "sphere_sgd":
+            self.optimizer = SphereSGD(project_scale_invariant(model), rate, choices["momentum"], weight_decay=decay)
+        elif choices["optimizer"] == "adam":
             self.optimizer = torch.optim.Adam(model.parameters(), rate, weight_decay=decay)
         else:
             self.optimizer = torch.optim.SGD(model.parameters(), rate, choices["momentum"], weight_decay=decay)
@@ -45,25 +51,35 @@ class Training:
         """Train one epoch and test; the figures."""
         of, seed = self.choices, self.choices["seed"]
         for group in self.optimizer.param_groups:
-            group["lr"] = of["lr"] * decayed(of["decay"], self.done / of["epochs"])
+            group["lr"] = of["lr"] * decayed(of["decay"], self.done / of["epochs"], of["milestones"])
         # Dropout draws the same in an epoch that is taken up again; each process its own.
         torch.manual_seed(2_000_003 * seed + 1_009 * self.team.rank + self.done)
         self.called.train()
-        total, number = 0.0, 0
-        for size, batch in shuffled(
-            self.task.train, self.choices["batch_size"], self.choices["seed"], self.done, self.team
-        ):
-            loss = self._step(batch, size)
-            total, number = total + loss.item() * size, number + size
+        total, number, learned = 0.0, 0, 0
+        for size, batch in shuffled(self.task.train, of["batch_size"], seed, self.done, self.team):
+            loss, hits = self._step(self._augmented(batch), size)
+            total, number, learned = total + loss.item() * size, number + size, learned + int(hits)
         self.done += 1
         right = correct(self.model, self.task.test, self.team)
-        figures = {"loss": total / max(1, number), "accuracy": float(right.double().mean())}
+        figures: dict[str, Any] = {
+            "loss": total / max(1, number),
+            "train_accuracy": self.team.total(learned) / max(1, number),
+            "accuracy": float(right.double().mean()),
+        }
         exponents = learned_exponents(self.model)
-        return {**figures, "phi": exponents} if exponents else figures
+        if exponents:
+            figures["phi"] = exponents
+        return figures | {name: PROBES[name](self.model, self.task) for name in of["probes"]}
 
-    def _step(self, batch: Batch, size: int) -> Tensor:
-        """One step on a batch of which this process has a part; the loss of the whole batch."""
-        each = nn.functional.cross_entropy(batch.scores(self.called), batch.labels, reduction="none")
+    def _augmented(self, batch: Batch) -> Batch:
+        for name in self.choices["augment"]:
+            batch = batch._replace(inputs=(AUGMENTS[name](batch.inputs[0]), *batch.inputs[1:]))
+        return batch
+
+    def _step(self, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
+        """One step on a batch of which this process has a part: loss of the whole batch, hits of the part before it."""
+        scores = batch.scores(self.called)
+        each = nn.functional.cross_entropy(scores, batch.labels, reduction="none")
         if self.team.size == 1:
             loss = whole = self.loss(each).loss
         else:  # the gradient of a loss are its weights, and those need all samples; DDP divides by the processes
@@ -73,7 +89,7 @@ class Training:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return whole.detach()
+        return whole.detach(), (scores.detach().argmax(1) == batch.labels).sum()
 
     def state(self) -> dict[str, Any]:
         """Everything that the next epoch depends on."""
@@ -101,14 +117,23 @@ def correct(model: nn.Module, split: Split, team: Team | None = None) -> Tensor:
     return team.joined(right.to(torch.uint8), len(split)).bool()
 
 
-def decayed(kind: str, passed: float) -> float:
+def _scale_weights(model: nn.Module, factor: float) -> None:
+    if factor == 1:
+        return
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                module.weight *= factor
+
+
+def decayed(kind: str, passed: float, milestones: Sequence[float] = ()) -> float:
     """The factor on the learning rate when a share of the epochs has passed."""
     if kind == "linear":
         return 1 - passed
     if kind == "cosine":
         return 0.5 * (1 + math.cos(math.pi * passed))
     if kind == "step":
-        return 1.0 if passed < 0.5 else 0.1 if passed < 0.75 else 0.01
+        return float(0.1 ** sum(passed >= share for share in milestones))
     return 1.0
 
 
