@@ -34,8 +34,7 @@ def execute(
         watch: a function of (run, epoch, figures) that is told of every epoch; in this process only.
     """
     source = Named() if source is None else source
-    for run in runs:
-        store.add(run.choices)
+    store.add_all(run.choices for run in runs)
     waiting = [run for run in runs if not store.is_finished(run.key)]
     if not waiting:
         return
