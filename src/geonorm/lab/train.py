@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..nn._base import NormLayer
+from ..robust.accuracy import check_scores
 from .batches import in_order, shuffled
 from .choices import parse_loss
 from .data import Split, Task
@@ -44,7 +45,10 @@ class Training:
         self.model.train()
         total, number = 0.0, 0
         for batch in shuffled(self.task.train, self.choices["batch_size"], self.choices["seed"], self.done):
-            each = nn.functional.cross_entropy(batch.scores(self.model), batch.labels, reduction="none")
+            scores = batch.scores(self.model)
+            if not self.done and not number:  # in words, once
+                check_scores(scores, batch.labels)
+            each = nn.functional.cross_entropy(scores, batch.labels, reduction="none")
             loss = self.loss(each).loss
             self.optimizer.zero_grad()
             loss.backward()
@@ -75,9 +79,12 @@ class Training:
 
 @torch.no_grad()
 def correct(model: nn.Module, split: Split) -> Tensor:
-    """Which samples are classified rightly, in evaluation mode."""
+    """Which samples are classified rightly, in evaluation mode; scores that are not finite are wrong."""
     model.eval()
-    found = [batch.scores(model).argmax(1) == batch.labels for batch in in_order(split, _TEST_BATCH)]
+    found = []
+    for batch in in_order(split, _TEST_BATCH):
+        scores = batch.scores(model)
+        found.append((scores.argmax(1) == batch.labels) & scores.isfinite().all(1))  # argmax calls NaN the largest
     return torch.cat(found) if found else torch.zeros(0, dtype=torch.bool)
 
 
