@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,10 +16,11 @@ from torch import nn
 
 from .choices import parse_corruption, parse_evaluation
 from .data import Task, load
-from .evaluate import evaluate
+from .evaluate import check_evaluation, evaluate
 from .models import create_model
 from .recipe import Run
-from .store import Epoch, Store
+from .store import Epoch, Store, StoreError
+from .surroundings import surroundings
 from .train import Training
 
 SAVE_EVERY = 2.0  # seconds: what a kill costs at most, beside the epoch it falls into
@@ -69,7 +71,8 @@ def work_through(runs: Sequence[Run], store: Store, source: Source, watch: Watch
         if not store.claim(run.key):
             continue
         try:
-            carry_out(run, store, source, watch)
+            with surroundings(run["seed"]):
+                carry_out(run, store, source, watch)
         except Exception as error:
             store.release(run.key)
             failures.append(f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}: {error}")
@@ -84,10 +87,12 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None = None
     """One run from wherever it was left, to its result in the store."""
     torch.set_num_threads(run["threads"])
     task = _prepared(source.task(run), run)
+    for text in run["evaluations"]:
+        check_evaluation(task, parse_evaluation(text))
     torch.manual_seed(run["seed"])
     training = Training(source.model(run, task), task, run.choices)
     saved = checkpoint_of(store, run)
-    _resume(training, saved)
+    _resume(training, saved, len(store.curve(run.key)))
     news: list[Epoch] = []
     last_saved = time.perf_counter()
     while training.done < run["epochs"]:
@@ -114,11 +119,12 @@ def checkpoint_of(store: Store, run: Run) -> Path:
 def _prepared(task: Task, run: Run) -> Task:
     """The fold of the run, with its training samples corrupted."""
     if run["fold"] is not None:
-        task = task.folds(run["folds"], seed=0)[run["fold"]]
-    return replace(task, train=parse_corruption(run["corruption"])(task.train, run["seed"]))
+        task = task.fold(run["fold"], run["folds"])
+    return parse_corruption(run["corruption"])(task, run["seed"])
 
 
-def _resume(training: Training, saved: Path) -> None:
+def _resume(training: Training, saved: Path, stored: int) -> None:
+    """Go on from the saved state, if there is one of this store: with so many epochs of the run in it."""
     if not saved.exists():
         return
     try:
@@ -126,7 +132,16 @@ def _resume(training: Training, saved: Path) -> None:
     except Exception as error:  # written by something else, or damaged on disk: the epochs are repeated
         warnings.warn(f"{saved} cannot be read ({error}); its run starts anew", stacklevel=2)
         return
-    training.load(state)
+    if not isinstance(state, dict) or state.get("done", math.inf) > stored:
+        warnings.warn(f"{saved} belongs to another results file; its run starts anew", stacklevel=2)
+        return
+    try:
+        training.load(state)
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"the state in {saved} does not fit the model, which has changed since: delete it, or use another results "
+            f"file ({error})"
+        ) from error
 
 
 def _save(training: Training, path: Path) -> None:
@@ -136,5 +151,10 @@ def _save(training: Training, path: Path) -> None:
     try:
         torch.save(training.state(), beside)
         os.replace(beside, path)
+    except (OSError, RuntimeError) as error:  # torch's word for a full disk is a RuntimeError
+        raise StoreError(
+            f"the state of a run cannot be saved in {path.parent} ({error}): make room, or change its rights, and "
+            "start again; everything up to now is kept"
+        ) from error
     finally:
         beside.unlink(missing_ok=True)
