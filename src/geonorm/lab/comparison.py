@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
-
-from ..surgery import convert
-from .data import Split, Task
 from .executors import execute
+from .factories import Factories, MakeData, MakeModel, code_of, name_of
+from .models import why_not
 from .recipe import Recipe, Run
 from .results import Comparison
 from .runner import Source, Watch
 from .store import Store
-
-MakeModel = Callable[[], nn.Module]
-MakeData = Callable[[], Any]
 
 
 def run(
@@ -34,14 +27,18 @@ def run(
         workers: as in ``executors.execute``.
         watch: told of every epoch.
     """
+    for norm in recipe.norms:
+        reason = why_not(recipe.model, norm)
+        if reason:
+            raise ValueError(reason)
     return _carry_out(recipe.runs(), store, None, workers, watch)
 
 
 def compare(
     make_model: MakeModel,
     make_data: MakeData,
-    norms: Sequence[str] = ("bn", "augbn(phi=1.5)", "robustbn", "ln"),
-    losses: Sequence[str] = ("erm",),
+    norms: str | Sequence[str] = ("bn", "augbn(phi=1.5)", "robustbn", "gn(groups=1)"),
+    losses: str | Sequence[str] = ("erm",),
     seeds: int | Sequence[int] = 5,
     *,
     store: str | Path = "out/compare.sqlite",
@@ -57,8 +54,8 @@ def compare(
         norms: specs, see ``geonorm.norms()``.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         seeds: how many, or which.
-        store: the results file. Runs in it are known by the names of the two functions: change the name or the file
-            when you change what they do.
+        store: the results file. Runs in it are known by the names and the text of the two functions; what these call
+            is not looked at: take another file when that has changed.
         workers: as in ``executors.execute``; several need functions that can be imported.
         watch: told of every epoch.
         training: fields of ``Recipe``: epochs, batch_size, lr, corruptions, evaluations, ...
@@ -79,61 +76,23 @@ def compare(
         2
     """
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    norms = (norms,) if isinstance(norms, str) else norms
     specs = [norm for norm in norms if norm != "own"]
     recipe = Recipe(
-        data=_name(make_data),
-        model=_name(make_model),
+        data=name_of(make_data),
+        model=name_of(make_model),
         norms=tuple(specs) or ("bn",),
-        losses=tuple(losses),
+        losses=losses,  # type: ignore[arg-type]
         seeds=chosen,
         **training,
     )
-    runs = recipe.runs() if specs else []
+    planned = recipe.runs()
+    runs = planned if specs else []
     if "own" in norms:
-        first = specs[0] if specs else "bn"
-        runs = [Run({**one.choices, "norm": "own"}) for one in recipe.runs() if one["norm"] == first] + runs
+        runs = [Run({**one.choices, "norm": "own"}) for one in planned if one["norm"] == recipe.norms[0]] + runs
+    code = code_of(make_model, make_data)
+    runs = [Run({**one.choices, "code": code}) for one in runs]
     return _carry_out(runs, store, Factories(make_model, make_data), workers, watch)
-
-
-@dataclass(frozen=True)
-class Factories:
-    """Data and models that functions make."""
-
-    make_model: MakeModel
-    make_data: MakeData
-
-    def task(self, run: Run) -> Task:
-        """The data as a task."""
-        made = self.make_data()
-        if isinstance(made, Task):
-            return made
-        try:
-            train, test = (_split(part) for part in made)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"expected make_data to give (train, test) or a Task (got {type(made).__name__}: {error})"
-            ) from error
-        classes = int(torch.cat([train.y, test.y]).max()) + 1
-        return Task(run["data"], train, test, classes, tuple(train.tensor().shape[1:]))
-
-    def model(self, run: Run, task: Task) -> nn.Module:
-        """The model, converted."""
-        model = self.make_model()
-        if run["norm"] != "own":
-            convert(model, run["norm"])
-        return model
-
-
-def _split(data: Split | Dataset[Any] | DataLoader[Any] | Iterable[Any]) -> Split:
-    """All samples of a dataset or loader, in memory."""
-    if isinstance(data, Split):
-        return data
-    if isinstance(data, Dataset):
-        pairs = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
-        return Split(torch.stack([torch.as_tensor(x) for x, _ in pairs]), torch.tensor([int(y) for _, y in pairs]))
-    batches = list(data)
-    inputs: list[Tensor] = [x for x, _ in batches]
-    return Split(torch.cat(inputs), torch.cat([y for _, y in batches]).long())
 
 
 def _carry_out(
@@ -141,8 +100,11 @@ def _carry_out(
 ) -> Comparison:
     store = Store(path)
     execute(runs, store, source, workers, watch)
+    left = sum(not store.is_finished(run.key) for run in runs)
+    if left:
+        warnings.warn(
+            f"{left} of {len(runs)} runs are with other processes, or were with one that has ended on another machine "
+            "in the last five minutes: start again later to have them all",
+            stacklevel=3,
+        )
     return Comparison(tuple(runs), store)
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__qualname__)}"
