@@ -40,7 +40,7 @@ def run(
 def compare(
     make_model: MakeModel,
     make_data: MakeData,
-    norms: Sequence[str] = ("bn", "augbn(phi=1.5)", "robustbn", "ln"),
+    norms: Sequence[str] = ("bn", "augbn(phi=1.5)", "robustbn", "gn(groups=1)"),
     losses: Sequence[str] = ("erm",),
     seeds: int | Sequence[int] = 5,
     *,
@@ -119,8 +119,12 @@ class Factories:
     def model(self, run: Run, task: Task) -> nn.Module:
         """The model, converted."""
         model = self.make_model()
-        if run["norm"] != "own":
-            convert(model, run["norm"])
+        if run["norm"] == "own":
+            return model
+        done = convert(model, run["norm"])
+        if done.left and not done.changed:  # trained as it is, it would pass for the norm
+            reasons = "; ".join(dict.fromkeys(left.reason for left in done.left))
+            raise ValueError(f"expected {run['norm']} to replace a norm of the model (got none that it can: {reasons})")
         return model
 
 
