@@ -9,7 +9,7 @@ from ..results import Column
 from .contents import Contents, costs
 from .palette import looks
 
-_WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 400, 118, 46, 22, 8
+_WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 360, 112, 42, 21, 8
 
 
 def accuracies(contents: Contents, column: Column) -> str:
