@@ -74,7 +74,7 @@ def cost(contents: Contents) -> str:
 
 
 def _name(norm: str, y: float) -> str:
-    short = norm if len(norm) <= 18 else norm[:17] + "…"
+    short = norm if len(norm) <= 16 else norm[:15] + "…"
     return f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end"><title>{escape(norm)}</title>{escape(short)}</text>'
 
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.result import figure
 from ..extras import need
 from .contents import Contents, costs
-from .palette import COLOURS, Look, looks
+from .palette import COLOURS, DASHES, Look, looks
 from .series import View, exponents, learning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TEXT = "#1c2128"
+_MARKERS = "os^D"  # one for each kind of dash
 _ACROSS = 4  # panels in a row, at most
 
 
@@ -77,7 +78,10 @@ def _accuracy(contents: Contents) -> Figure:
         places = [x + 0.6 * ((i + 0.5) / len(contents.norms) - 0.5) for x in range(len(found))]
         reach = [0.0 if math.isnan(one.high) else one.high - one.mean for one in found]
         style = _style(look[norm])
-        panel.errorbar(places, [one.mean for one in found], reach, label=_short(norm), marker="o", capsize=3, **style)
+        marker = _MARKERS[DASHES.index(look[norm].dash)]
+        panel.errorbar(
+            places, [one.mean for one in found], reach, label=_short(norm), marker=marker, capsize=3, **style
+        )
     panel.set_xticks(range(len(contents.labels)), [_short(label, 32) for label in contents.labels.values()])
     panel.tick_params(axis="x", rotation=20 if len(contents.labels) > 2 else 0)
     panel.set_title("Accuracy (%), mean and 95 % interval", loc="left")
