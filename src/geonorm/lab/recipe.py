@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ..nn.specs import parse_spec
-from .choices import parse_corruption, parse_evaluation, parse_loss
+from .augment import AUGMENTS
+from .choices import known, parse_corruption, parse_evaluation, parse_loss
 from .extras import need
+from .probes import PROBES
 from .store import key_of
 
-OPTIMIZERS = ("sgd", "adam")
+OPTIMIZERS = ("sgd", "adam", "sphere_sgd")
 DECAYS = ("constant", "linear", "cosine", "step")
 
 
@@ -39,9 +41,14 @@ class Recipe:
         seeds: one training each.
         folds: cut the data for cross-validation into so many; 0 for its own train and test samples.
         epochs, batch_size, optimizer, lr, momentum, weight_decay: the training.
-        decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``, a tenth after half of
-            the epochs and again after three quarters.
-        threads: that one training may use; part of the recipe, since sums differ in their last digits with it.
+        decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``: a tenth of it when a
+            share of the epochs has passed.
+        milestones: those shares.
+        augment: of the training images: ``"flip"``, ``"crop"``.
+        weight_scale: factor on the first weights of convolutions and linear layers.
+        probes: what is measured inside the model after every epoch, see ``geonorm.lab.probes``.
+        threads: that one process may use; part of the recipe, since sums differ in their last digits with it.
+        processes: that train one model together, each with a part of every batch; more than one need torchrun.
 
     Examples:
         >>> from geonorm.lab import Recipe
@@ -67,17 +74,25 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 0.0
     decay: str = "constant"
+    milestones: tuple[float, ...] = (0.5, 0.75)
+    augment: tuple[str, ...] = ()
+    weight_scale: float = 1.0
+    probes: tuple[str, ...] = ()
     threads: int = 1
+    processes: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("norms", "losses", "corruptions", "evaluations", "seeds"):
+        for name in ("norms", "losses", "corruptions", "evaluations", "seeds", "milestones", "augment", "probes"):
             values = getattr(self, name)
             values = (values,) if isinstance(values, str | int) else tuple(values)
-            if not values:
+            if not values and name not in ("milestones", "augment", "probes"):
                 raise ValueError(f"expected at least one of {name} (got none)")
             if len(set(values)) < len(values):
                 raise ValueError(f"expected each of {name} once (got {values})")
             object.__setattr__(self, name, values)
+        for name, names in (("augment", AUGMENTS), ("probes", PROBES)):
+            for value in getattr(self, name):
+                known(value, names, name)
         for name, parse in (
             ("norms", parse_spec),
             ("losses", parse_loss),
@@ -86,7 +101,7 @@ class Recipe:
         ):
             for value in getattr(self, name):
                 parse(value)
-        for name in ("epochs", "batch_size", "threads"):
+        for name in ("epochs", "batch_size", "threads", "processes"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"expected {name} to be a whole number from 1 (got {value!r})")
@@ -94,9 +109,8 @@ class Recipe:
             raise ValueError(f"expected folds to be 0, or at least 2 (got {self.folds!r})")
         if not self.lr > 0:
             raise ValueError(f"expected lr > 0 (got {self.lr!r})")
-        for name, known in (("optimizer", OPTIMIZERS), ("decay", DECAYS)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"expected {name} to be one of {known} (got {getattr(self, name)!r})")
+        known(self.optimizer, OPTIMIZERS, "optimizer")
+        known(self.decay, DECAYS, "decay")
 
     def runs(self) -> list[Run]:
         """All trainings of the recipe: seed by seed, so that results can be compared early."""
