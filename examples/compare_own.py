@@ -41,7 +41,7 @@ if __name__ == "__main__":
     found = compare(
         make_model,
         make_data,
-        norms=["own", "ln", "augbn(phi=1.5)", "robustbn"],
+        norms=["own", "gn(groups=1)", "augbn(phi=1.5)", "robustbn"],
         corruptions=["clean", "offset(share=0.1)"],
         seeds=chosen.seeds,
         epochs=chosen.epochs,
