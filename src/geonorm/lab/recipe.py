@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ..nn.specs import create_norm, parse_spec
-from .choices import parse_corruption, parse_evaluation, parse_loss, spelled
+from .augment import AUGMENTS
+from .choices import known, parse_corruption, parse_evaluation, parse_loss, spelled
 from .extras import need
+from .probes import PROBES
 from .store import key_of
 
-OPTIMIZERS = ("sgd", "adam")
+OPTIMIZERS = ("sgd", "adam", "sphere_sgd")
 DECAYS = ("constant", "linear", "cosine", "step")
 
 
@@ -55,9 +57,14 @@ class Recipe:
         seeds: one training each.
         folds: cut the data for cross-validation into so many; 0 for its own train and test samples.
         epochs, batch_size, optimizer, lr, momentum, weight_decay: the training.
-        decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``, a tenth after half of
-            the epochs and again after three quarters.
-        threads: that one training may use; part of the recipe, since sums differ in their last digits with it.
+        decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``: a tenth of it when a
+            share of the epochs has passed.
+        milestones: those shares.
+        augment: of the training images: ``"flip"``, ``"crop"``.
+        weight_scale: factor on the first weights of convolutions and linear layers.
+        probes: what is measured inside the model after every epoch, see ``geonorm.lab.probes``.
+        threads: that one process may use; part of the recipe, since sums differ in their last digits with it.
+        processes: that train one model together, each with a part of every batch; more than one need torchrun.
 
     Examples:
         >>> from geonorm.lab import Recipe
@@ -83,7 +90,12 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 0.0
     decay: str = "constant"
+    milestones: tuple[float, ...] = (0.5, 0.75)
+    augment: tuple[str, ...] = ()
+    weight_scale: float = 1.0
+    probes: tuple[str, ...] = ()
     threads: int = 1
+    processes: int = 1
 
     def __post_init__(self) -> None:
         for name, parse in _PARSERS.items():
@@ -96,29 +108,32 @@ class Recipe:
             if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
                 raise ValueError(f"expected seeds to be whole numbers from 0 to 2**32 - 1 (got {seed!r})")
         self._set_once("seeds", seeds)
-        for name in ("epochs", "batch_size", "threads"):
+        for name, names in (("augment", AUGMENTS), ("probes", PROBES)):
+            self._set_once(name, tuple(known(value, names, name) for value in _listed(name, getattr(self, name))))
+        shares = _listed("milestones", self.milestones)
+        self._set_once("milestones", tuple(_number("milestones", share) for share in shares))
+        for name in ("epochs", "batch_size", "threads", "processes"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"expected {name} to be a whole number from 1 (got {value!r})")
         if not isinstance(self.folds, int) or self.folds < 0 or self.folds == 1:
             raise ValueError(f"expected folds to be 0, or at least 2 (got {self.folds!r})")
-        for name in ("lr", "momentum", "weight_decay"):
+        for name in ("lr", "momentum", "weight_decay", "weight_scale"):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         if not self.lr > 0 or not 0 <= self.momentum < 1 or self.weight_decay < 0:
             raise ValueError(
                 "expected lr > 0, momentum from 0 to below 1 and weight_decay from 0 "
                 f"(got {self.lr}, {self.momentum} and {self.weight_decay})"
             )
-        for name, known in (("optimizer", OPTIMIZERS), ("decay", DECAYS)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"expected {name} to be one of {known} (got {getattr(self, name)!r})")
+        known(self.optimizer, OPTIMIZERS, "optimizer")
+        known(self.decay, DECAYS, "decay")
         for name in ("data", "model"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"expected {name} to be a name (got {getattr(self, name)!r})")
             object.__setattr__(self, f"{name}_options", _plain(f"{name}_options", getattr(self, f"{name}_options")))
 
     def _set_once(self, name: str, values: tuple[Any, ...]) -> None:
-        if not values:
+        if not values and name not in ("milestones", "augment", "probes"):
             raise ValueError(f"expected at least one of {name} (got none)")
         if len(set(values)) < len(values):
             raise ValueError(f"expected each of {name} once (got {values})")
@@ -126,7 +141,7 @@ class Recipe:
 
     def runs(self) -> list[Run]:
         """All trainings of the recipe: seed by seed, so that results can be compared early."""
-        settings = {key: value for key, value in self.to_dict().items() if key not in _AXES}
+        settings = {key: value for key, value in self.to_dict().items() if key not in _LISTS}
         folds = range(self.folds) if self.folds else [None]
         return [
             Run({**settings, "norm": norm, "loss": loss, "corruption": corruption, "seed": seed, "fold": fold})
@@ -161,7 +176,8 @@ class Recipe:
             raise ValueError(f"{path} is no TOML: {error}") from error
 
 
-_AXES = ("norms", "losses", "corruptions", "seeds")
+_LISTS = ("norms", "losses", "corruptions", "seeds")
+AXES = ("norm", "loss", "corruption", "seed", "fold")  # what runs of one comparison may differ in
 
 
 def _listed(name: str, values: Any) -> tuple[Any, ...]:

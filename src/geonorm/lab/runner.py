@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +23,7 @@ from .models import create_model
 from .recipe import Run
 from .store import Epoch, Store, StoreError
 from .surroundings import surroundings
+from .team import Team
 from .train import Training
 
 SAVE_EVERY = 2.0  # seconds: what a kill costs at most, beside the epoch it falls into
@@ -43,7 +46,7 @@ class Named:
     """Data and models of this library, by the names in the run."""
 
     def task(self, run: Run) -> Task:
-        return load(run["data"], **run["data_options"])
+        return _loaded(run["data"], json.dumps(run["data_options"], sort_keys=True))
 
     def model(self, run: Run, task: Task) -> nn.Module:
         return create_model(
@@ -57,24 +60,36 @@ class Named:
         )
 
 
+@lru_cache(maxsize=2)
+def _loaded(name: str, options: str) -> Task:
+    """Data that the runs of a recipe share are read once; nobody changes them."""
+    return load(name, **json.loads(options))
+
+
 class RunsFailed(RuntimeError):
     """Some runs raised; the others are done and stored."""
 
 
-def work_through(runs: Sequence[Run], store: Store, source: Source, watch: Watch | None = None) -> None:
+def work_through(
+    runs: Sequence[Run], store: Store, source: Source, watch: Watch | None = None, team: Team | None = None
+) -> None:
     """Carry out all runs that nobody else works on and that are not done; others may do the same at the same time.
 
-    A run that raises is left to be tried again, the others go on, and in the end ``RunsFailed`` says which.
+    A run that raises is left to be tried again, the others go on, and in the end ``RunsFailed`` says which. In a team
+    the first error ends all: the other processes would wait for the one that raised.
     """
+    team = team or Team()
     failures = []
     for run in runs:
-        if not store.claim(run.key):
+        if not team.told(team.leads and store.claim(run.key)):
             continue
         try:
             with surroundings(run["seed"]):
-                carry_out(run, store, source, watch)
+                carry_out(run, store, source, watch, team)
         except Exception as error:
             store.release(run.key)
+            if team.size > 1:
+                raise
             failures.append(f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}: {error}")
         except BaseException:  # Ctrl-C: the next start goes on at once
             store.release(run.key)
@@ -83,21 +98,25 @@ def work_through(runs: Sequence[Run], store: Store, source: Source, watch: Watch
         raise RunsFailed(f"{len(failures)} of {len(runs)} runs failed; the first: " + "; ".join(failures[:3]))
 
 
-def carry_out(run: Run, store: Store, source: Source, watch: Watch | None = None) -> None:
+def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team: Team) -> None:
     """One run from wherever it was left, to its result in the store."""
     torch.set_num_threads(run["threads"])
     task = _prepared(source.task(run), run)
     for text in run["evaluations"]:
         check_evaluation(task, parse_evaluation(text))
     torch.manual_seed(run["seed"])
-    training = Training(source.model(run, task), task, run.choices)
+    training = Training(source.model(run, task), task, run.choices, team)
     saved = checkpoint_of(store, run)
-    _resume(training, saved, len(store.curve(run.key)))
+    state = team.told(_saved_state(saved, len(store.curve(run.key))) if team.leads else None)
+    if state is not None:
+        _resume(training, state, saved)
     news: list[Epoch] = []
     last_saved = time.perf_counter()
     while training.done < run["epochs"]:
         start = time.perf_counter()
         figures = training.epoch()
+        if not team.leads:
+            continue
         now = time.perf_counter()
         news.append(Epoch(training.done, figures, now - start))
         if now - last_saved >= SAVE_EVERY or training.done == run["epochs"]:
@@ -107,8 +126,9 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None = None
         if watch is not None:
             watch(run, training.done, figures)
     results = {text: evaluate(training.model, task, parse_evaluation(text), run["seed"]) for text in run["evaluations"]}
-    store.finish(run.key, results, store.seconds(run.key))
-    saved.unlink(missing_ok=True)
+    if team.leads:
+        store.finish(run.key, results, store.seconds(run.key))
+        saved.unlink(missing_ok=True)
 
 
 def checkpoint_of(store: Store, run: Run) -> Path:
@@ -119,22 +139,26 @@ def checkpoint_of(store: Store, run: Run) -> Path:
 def _prepared(task: Task, run: Run) -> Task:
     """The fold of the run, with its training samples corrupted."""
     if run["fold"] is not None:
-        task = task.fold(run["fold"], run["folds"])
+        task = task.fold(run["fold"], run["folds"], seed=run["seed"])
     return parse_corruption(run["corruption"])(task, run["seed"])
 
 
-def _resume(training: Training, saved: Path, stored: int) -> None:
-    """Go on from the saved state, if there is one of this store: with so many epochs of the run in it."""
-    if not saved.exists():
-        return
+def _saved_state(path: Path, stored: int) -> dict[str, Any] | None:
+    """Where an unfinished run was left; None if it has not begun in this store, which has so many of its epochs."""
+    if not path.exists():
+        return None
     try:
-        state = torch.load(saved, weights_only=True)
+        state = torch.load(path, weights_only=True)
     except Exception as error:  # written by something else, or damaged on disk: the epochs are repeated
-        warnings.warn(f"{saved} cannot be read ({error}); its run starts anew", stacklevel=2)
-        return
+        warnings.warn(f"{path} cannot be read ({error}); its run starts anew", stacklevel=2)
+        return None
     if not isinstance(state, dict) or state.get("done", math.inf) > stored:
-        warnings.warn(f"{saved} belongs to another results file; its run starts anew", stacklevel=2)
-        return
+        warnings.warn(f"{path} belongs to another results file; its run starts anew", stacklevel=2)
+        return None
+    return state
+
+
+def _resume(training: Training, state: dict[str, Any], saved: Path) -> None:
     try:
         training.load(state)
     except (RuntimeError, ValueError, KeyError) as error:
