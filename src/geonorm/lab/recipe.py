@@ -133,7 +133,7 @@ class Recipe:
             object.__setattr__(self, f"{name}_options", _plain(f"{name}_options", getattr(self, f"{name}_options")))
 
     def _set_once(self, name: str, values: tuple[Any, ...]) -> None:
-        if not values:
+        if not values and name not in ("milestones", "augment", "probes"):
             raise ValueError(f"expected at least one of {name} (got none)")
         if len(set(values)) < len(values):
             raise ValueError(f"expected each of {name} once (got {values})")
