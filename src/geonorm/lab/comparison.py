@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
-
-from ..surgery import convert
 from ..surgery.report import table
-from .data import Split, Task
+from .check import check_at_hand, check_names
 from .executors import execute
+from .own import OWN_NORMS, Factories, MakeData, MakeModel
 from .recipe import Recipe, Run
 from .runner import Source, Watch
 from .store import Finished, Store
-
-MakeModel = Callable[[], nn.Module]
-MakeData = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -77,13 +70,15 @@ def run(
         workers: as in ``executors.execute``.
         watch: told of every epoch.
     """
+    check_names(recipe)
+    check_at_hand(recipe)
     return _carry_out(recipe.runs(), store, None, workers, watch)
 
 
 def compare(
     make_model: MakeModel,
     make_data: MakeData,
-    norms: Sequence[str] = ("bn", "augbn(phi=1.5)", "robustbn", "ln"),
+    norms: Sequence[str] = OWN_NORMS,
     losses: Sequence[str] = ("erm",),
     seeds: int | Sequence[int] = 5,
     *,
@@ -121,62 +116,15 @@ def compare(
         ...     len(found.finished())
         2
     """
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    specs = [norm for norm in norms if norm != "own"]
     recipe = Recipe(
         data=_name(make_data),
         model=_name(make_model),
-        norms=tuple(specs) or ("bn",),
+        norms=tuple(norms),
         losses=tuple(losses),
-        seeds=chosen,
+        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
         **training,
     )
-    runs = recipe.runs() if specs else []
-    if "own" in norms:
-        first = specs[0] if specs else "bn"
-        runs = [Run({**one.choices, "norm": "own"}) for one in recipe.runs() if one["norm"] == first] + runs
-    return _carry_out(runs, store, Factories(make_model, make_data), workers, watch)
-
-
-@dataclass(frozen=True)
-class Factories:
-    """Data and models that functions make."""
-
-    make_model: MakeModel
-    make_data: MakeData
-
-    def task(self, run: Run) -> Task:
-        """The data as a task."""
-        made = self.make_data()
-        if isinstance(made, Task):
-            return made
-        try:
-            train, test = (_split(part) for part in made)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"expected make_data to give (train, test) or a Task (got {type(made).__name__}: {error})"
-            ) from error
-        classes = int(torch.cat([train.y, test.y]).max()) + 1
-        return Task(run["data"], train, test, classes, tuple(train.tensor().shape[1:]))
-
-    def model(self, run: Run, task: Task) -> nn.Module:
-        """The model, converted."""
-        model = self.make_model()
-        if run["norm"] != "own":
-            convert(model, run["norm"])
-        return model
-
-
-def _split(data: Split | Dataset[Any] | DataLoader[Any] | Iterable[Any]) -> Split:
-    """All samples of a dataset or loader, in memory."""
-    if isinstance(data, Split):
-        return data
-    if isinstance(data, Dataset):
-        pairs = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
-        return Split(torch.stack([torch.as_tensor(x) for x, _ in pairs]), torch.tensor([int(y) for _, y in pairs]))
-    batches = list(data)
-    inputs: list[Tensor] = [x for x, _ in batches]
-    return Split(torch.cat(inputs), torch.cat([y for _, y in batches]).long())
+    return _carry_out(recipe.runs(), store, Factories(make_model, make_data), workers, watch)
 
 
 def _carry_out(

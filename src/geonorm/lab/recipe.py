@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..nn.specs import parse_spec
-from .choices import parse_corruption, parse_evaluation, parse_loss
+from .choices import known, parse_corruption, parse_evaluation, parse_loss
 from .extras import need
 from .store import key_of
 
+OWN = "own"  # in the place of a norm: the model's own ones stay
+DIGITS = Path(__file__).with_name("digits.toml")  # the comparison that `geonorm compare` makes unless told otherwise
 OPTIMIZERS = ("sgd", "adam")
 DECAYS = ("constant", "linear", "cosine", "step")
 
@@ -27,11 +28,12 @@ class Recipe:
     Every norm of a seed starts from the same weights and sees the same batches in the same order.
 
     Attributes:
-        data: name of the data, see ``geonorm.lab.data.sources()``.
+        data: name of the data, see ``geonorm.lab.data.sources()``; or ``file.py:function`` of a function as of
+            ``compare``.
         data_options: its options.
-        model: name of the network, see ``geonorm.lab.models.models()``.
+        model: name of the network, see ``geonorm.lab.models.models()``; or ``file.py:function``.
         model_options: its options, such as width.
-        norms: specs, see ``geonorm.norms()``.
+        norms: specs, see ``geonorm.norms()``; ``"own"`` leaves the norms of a model of your own.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         corruptions: of the training samples: ``"clean"``, ``"offset(share=0.1)"``, ...
         evaluations: of the trained model: ``"clean"``, ``"noise(std=0.25)"``, ``"bim(eps=0.03)"``, ...; with
@@ -85,7 +87,8 @@ class Recipe:
             ("evaluations", parse_evaluation),
         ):
             for value in getattr(self, name):
-                parse(value)
+                if value != OWN or name != "norms":
+                    parse(value)
         for name in ("epochs", "batch_size", "threads"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -94,9 +97,8 @@ class Recipe:
             raise ValueError(f"expected folds to be 0, or at least 2 (got {self.folds!r})")
         if not self.lr > 0:
             raise ValueError(f"expected lr > 0 (got {self.lr!r})")
-        for name, known in (("optimizer", OPTIMIZERS), ("decay", DECAYS)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"expected {name} to be one of {known} (got {getattr(self, name)!r})")
+        for name, choices in (("optimizer", OPTIMIZERS), ("decay", DECAYS)):
+            known(getattr(self, name), choices, name)
 
     def runs(self) -> list[Run]:
         """All trainings of the recipe: seed by seed, so that results can be compared early."""
@@ -117,12 +119,8 @@ class Recipe:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Recipe:
         """A recipe from plain values; a misspelt field is answered with the closest one."""
-        known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-                raise ValueError(f"unknown field {name!r} in a recipe; {hint}")
+            known(name, [field.name for field in dataclasses.fields(cls)], "field of a recipe")
         return cls(**values)
 
     @classmethod

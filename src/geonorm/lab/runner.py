@@ -16,7 +16,9 @@ from torch import nn
 from .choices import parse_corruption, parse_evaluation
 from .data import Task, load
 from .evaluate import evaluate
+from .loading import named_object
 from .models import create_model
+from .own import as_task, is_own, with_norm
 from .recipe import Run
 from .store import Epoch, Store
 from .train import Training
@@ -38,12 +40,16 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Named:
-    """Data and models of this library, by the names in the run."""
+    """Data and models by the names in the run: of this library, or functions as ``file.py:function``."""
 
     def task(self, run: Run) -> Task:
+        if is_own(run["data"]):
+            return as_task(named_object(run["data"], "data")(**run["data_options"]), run["data"])
         return load(run["data"], **run["data_options"])
 
     def model(self, run: Run, task: Task) -> nn.Module:
+        if is_own(run["model"]):
+            return with_norm(named_object(run["model"], "model")(**run["model_options"]), run["norm"])
         return create_model(
             run["model"],
             run["norm"],
