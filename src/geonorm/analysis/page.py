@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 from .charts import bars, shares
 from .diagnose import Diagnosis
+from .document import Cell, document, read, sortable
 from .finding import Finding
 from .result import Result, shown
 from .sphere import SphereLayer
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-
 
 def page(diagnosis: Diagnosis) -> str:
     """The page as HTML."""
-    style, script = (files(__package__).joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     title = f"{diagnosis.model}: normalization"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n<title>{escape(title)}</title>\n'
-        f"<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(part for part in _parts(diagnosis, title) if part)
-        + f"\n</main>\n<script>\n{script}</script>\n</body>\n</html>\n"
-    )
+    return document(title, _parts(diagnosis, title), script=read("geonorm.analysis", "page.js"))
 
 
 def _parts(diagnosis: Diagnosis, title: str) -> list[str]:
@@ -97,10 +87,6 @@ def _sentence(text: str) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], links: Sequence[str] = ()) -> str:
     """A table that sorts; ``links`` are places on the page that the first cells lead to."""
     numeric = [all(_is_number(row[c]) for row in rows) for c in range(len(head))]
-    heads = "".join(
-        f'<th scope="col"{" class=number" if numeric[c] else ""}><button type="button">{escape(name)}</button></th>'
-        for c, name in enumerate(head)
-    )
     lines = []
     for r, row in enumerate(rows):
         cells = []
@@ -109,11 +95,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], links: Sequence[s
             if c == 0 and r < len(links):
                 text = f'<a href="#{links[r]}">{text}</a>'
             kind = "number" if numeric[c] else "name" if c == 0 else "long" if len(text) > 40 else ""
-            key = "" if value is None else escape(str(float(value)) if numeric[c] else str(value))
-            cells.append(f'<td{f" class={kind}" if kind else ""} data-value="{key}">{text}</td>')
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    body = "\n".join(lines)
-    return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+            key = "" if value is None else str(float(value)) if numeric[c] else str(value)
+            cells.append(Cell(text, key, kind))
+        lines.append(cells)
+    return sortable(head, lines)
 
 
 def _is_number(value: Any) -> bool:

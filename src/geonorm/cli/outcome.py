@@ -25,20 +25,20 @@ def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool
     """Write the report, print what it says unless quiet, and give it for JSON."""
     from ..lab import report
     from ..lab.bars import busy
+    from ..lab.recipe import AXES
 
     with busy("writing the report"):
         page = report.write(comparison, folder, baseline)
     answer = report.answer(comparison, baseline)
     if not quiet:
         print(f"{comparison.table()}\n\n{answer}\n\nPage: {page}")
-    axes = ("norm", "loss", "corruption", "seed", "fold")
     return {
         "answer": answer,
         "page": str(page),
         "store": str(comparison.store.path),
         "runs": len(comparison.runs),
         "finished": [
-            {**{name: run.choices[name] for name in axes}, "figures": run.figures, "seconds": run.seconds}
+            {**{name: run.choices[name] for name in AXES}, "figures": run.figures, "seconds": run.seconds}
             for run in comparison.finished()
         ],
     }

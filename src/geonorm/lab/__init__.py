@@ -12,7 +12,7 @@ def __getattr__(name: str) -> Any:
     homes = {
         "Recipe": "recipe",
         "Store": "store",
-        "Comparison": "comparison",
+        "Comparison": "results",
         "compare": "comparison",
         "run": "comparison",
     }

@@ -2,61 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..surgery.report import table
 from .check import check_at_hand, check_names
 from .executors import execute
 from .own import OWN_NORMS, Factories, MakeData, MakeModel
 from .recipe import Recipe, Run
+from .results import Comparison
 from .runner import Source, Watch
-from .store import Finished, Store
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What a comparison found.
-
-    Attributes:
-        runs: the trainings that were asked for.
-        store: where all figures are.
-    """
-
-    runs: tuple[Run, ...]
-    store: Store
-
-    def finished(self) -> list[Finished]:
-        """The trainings of this comparison that are done."""
-        wanted = {run.key for run in self.runs}
-        return [run for run in self.store.finished() if run.key in wanted]
-
-    def table(self) -> str:
-        """Mean accuracy in per cent and its standard deviation over seeds, one line per norm."""
-        cells = self._cells()
-        columns = list(dict.fromkeys(column for _, column in cells))
-        lines = []
-        for norm in dict.fromkeys(norm for norm, _ in cells):
-            values = [cells.get((norm, column), []) for column in columns]
-            lines.append([norm, *[_mean_and_deviation(value) for value in values]])
-        return "\n".join(table(["norm", *columns], lines))
-
-    def curves(self) -> dict[str, list[dict[str, Any]]]:
-        """The figures of every run, epoch by epoch, by its key."""
-        return {run.key: self.store.curve(run.key) for run in self.runs}
-
-    def _cells(self) -> dict[tuple[str, str], list[float]]:
-        cells: dict[tuple[str, str], list[float]] = {}
-        several = {name: len({run[name] for run in self.runs}) > 1 for name in ("loss", "corruption")}
-        for run in self.finished():
-            about = [run.choices[name] for name, is_axis in several.items() if is_axis]
-            for evaluation, figures in run.figures.items():
-                column = ", ".join([*about, *([evaluation] if len(run.figures) > 1 or not about else [])])
-                cells.setdefault((run.choices["norm"], column), []).append(100 * figures["accuracy"])
-        return cells
+from .store import Store
 
 
 def run(
@@ -137,9 +93,3 @@ def _carry_out(
 
 def _name(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__qualname__)}"
-
-
-def _mean_and_deviation(values: Sequence[float]) -> str:
-    if not values:
-        return ""
-    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 from .bars import console, is_watched
 from .extras import need
-from .recipe import Run
+from .recipe import AXES, Run
 from .store import Standing, Store, StoreError
 
 LOOK_EVERY = 0.5  # seconds
 _SHOWN = 8  # runs in the live table, beside those that are being worked on
-_NAMED = ("norm", "loss", "corruption", "seed", "fold")  # what tells the runs of a comparison apart
 
 
 class View(NamedTuple):
@@ -51,7 +50,7 @@ class Watcher:
     def __init__(self, runs: Sequence[Run], store: Store) -> None:
         self.store = store
         self.runs = {run.key: run for run in runs}
-        differs = [name for name in _NAMED if len({run[name] for run in runs}) > 1]
+        differs = [name for name in AXES if len({run[name] for run in runs}) > 1]
         self.names = {key: _name(run, differs) for key, run in self.runs.items()}
         self.done = store.finished_keys() & self.runs.keys()
         self.epochs = {key: store.standing(key).epoch for key in self.runs.keys() - self.done}

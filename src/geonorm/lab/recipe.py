@@ -102,7 +102,7 @@ class Recipe:
 
     def runs(self) -> list[Run]:
         """All trainings of the recipe: seed by seed, so that results can be compared early."""
-        settings = {key: value for key, value in self.to_dict().items() if key not in _AXES}
+        settings = {key: value for key, value in self.to_dict().items() if key not in _LISTS}
         folds = range(self.folds) if self.folds else [None]
         return [
             Run({**settings, "norm": norm, "loss": loss, "corruption": corruption, "seed": seed, "fold": fold})
@@ -133,7 +133,8 @@ class Recipe:
             raise ValueError(f"{path} is no TOML: {error}") from error
 
 
-_AXES = ("norms", "losses", "corruptions", "seeds")
+_LISTS = ("norms", "losses", "corruptions", "seeds")
+AXES = ("norm", "loss", "corruption", "seed", "fold")  # what runs of one comparison may differ in
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,12 @@ class Store:
             file.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (key, _text(choices)))
         return key
 
+    def known(self) -> list[dict[str, Any]]:
+        """The choices of all runs, done or not, in the order they became known."""
+        with self._open() as file:
+            rows = file.execute("SELECT choices FROM runs ORDER BY rowid").fetchall()
+        return [json.loads(choices) for (choices,) in rows]
+
     def claim(self, key: str) -> bool:
         """Take a run that nobody works on and that is not done. False if there is nothing to do."""
         me = (socket.gethostname(), os.getpid(), _birth_of(os.getpid()))

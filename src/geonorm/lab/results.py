@@ -1,0 +1,123 @@
+"""What a comparison found: accuracies by column and norm, curves, and a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..surgery.report import table
+from .recipe import AXES, Run
+from .statistics import summarize
+from .store import Finished, Store
+
+
+class Column(NamedTuple):
+    """How the accuracies of a column came about: trained with a loss on corrupted samples, tested by an evaluation."""
+
+    loss: str
+    corruption: str
+    evaluation: str
+
+
+class Pair(NamedTuple):
+    """What two runs of different norms must share to be compared: first weights, batches, and the samples tested."""
+
+    seed: int
+    fold: int | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison found.
+
+    Attributes:
+        runs: the trainings that were asked for.
+        store: where all figures are.
+    """
+
+    runs: tuple[Run, ...]
+    store: Store
+
+    @classmethod
+    def from_store(cls, path: str | Path) -> list[Comparison]:
+        """The comparisons in a results file: one for each choice of data, model and settings, finished or not.
+
+        Args:
+            path: the results file; an error if it is not there.
+        """
+        if not Path(path).is_file():
+            raise ValueError(f"expected a file of results (got {str(path)!r}, which is not there)")
+        store = Store(path)
+        together: dict[str, list[Run]] = {}
+        for choices in store.known():
+            shared = {name: value for name, value in choices.items() if name not in AXES}
+            together.setdefault(json.dumps(shared, sort_keys=True), []).append(Run(choices))
+        return [cls(tuple(runs), store) for runs in together.values()]
+
+    def settings(self) -> dict[str, Any]:
+        """The choices that all runs share: data, model, training."""
+        return {name: value for name, value in self.runs[0].choices.items() if name not in AXES} if self.runs else {}
+
+    def title(self) -> str:
+        """The comparison in a few words, such as ``mlp on digits, 10 epochs``."""
+        settings = self.settings()
+        return f"{settings['model']} on {settings['data']}, {settings['epochs']} epochs" if settings else "no runs"
+
+    def norms(self) -> list[str]:
+        """The norms, in the order they were asked for."""
+        return list(dict.fromkeys(run["norm"] for run in self.runs))
+
+    def columns(self) -> dict[Column, str]:
+        """The columns of the table, each with a label of what differs between them."""
+        found = dict.fromkeys(
+            Column(run["loss"], run["corruption"], evaluation) for run in self.runs for evaluation in run["evaluations"]
+        )
+        varies = [len({column[i] for column in found}) > 1 for i in range(3)]
+        if not any(varies):
+            varies[2] = True
+        return {
+            column: ", ".join(part for part, shown in zip(column, varies, strict=True) if shown) for column in found
+        }
+
+    def finished(self) -> list[Finished]:
+        """The trainings of this comparison that are done, in the order they were asked for."""
+        done = {run.key: run for run in self.store.finished()}
+        return [done[run.key] for run in self.runs if run.key in done]
+
+    def accuracies(self) -> dict[Column, dict[str, dict[Pair, float]]]:
+        """Accuracies in per cent by column, norm and pair. Every norm is there, with nothing if no run is done."""
+        found: dict[Column, dict[str, dict[Pair, float]]] = {
+            column: {norm: {} for norm in self.norms()} for column in self.columns()
+        }
+        for run in self.finished():
+            about = run.choices
+            for evaluation in about["evaluations"]:
+                column = Column(about["loss"], about["corruption"], evaluation)
+                pair = Pair(about["seed"], about["fold"])
+                found[column][about["norm"]][pair] = 100 * run.figures[evaluation]["accuracy"]
+        return found
+
+    def table(self) -> str:
+        """Mean accuracy in per cent and its standard deviation over seeds, one line per norm."""
+        found, labels = self.accuracies(), self.columns()
+        lines = [[norm, *[_cell(values[norm]) for values in found.values()]] for norm in self.norms()]
+        return "\n".join(table(["norm", *labels.values()], [line for line in lines if any(line[1:])]))
+
+    def curves(self) -> dict[str, list[dict[str, Any]]]:
+        """The figures of every run, epoch by epoch, by its key."""
+        return {run.key: self.store.curve(run.key) for run in self.runs}
+
+
+def _cell(values: Mapping[Pair, float]) -> str:
+    return mean_and_deviation(list(values.values()))
+
+
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """Such as ``97.0 ± 0.2``; only the mean of one value, nothing of none."""
+    found = summarize(values)
+    if not found.number:
+        return ""
+    return f"{found.mean:.1f}" + (f" ± {found.deviation:.1f}" if found.number > 1 else "")

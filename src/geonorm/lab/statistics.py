@@ -1,0 +1,199 @@
+"""Is one norm better than another, or was it chance? Means, intervals, paired tests, and a verdict that is careful.
+
+Runs of two norms with the same seed (and fold) start from the same weights and see the same batches, so their
+differences are compared pair by pair: Student's t-test on the differences. Several norms against one baseline are
+several chances to be fooled, so p values are corrected (Holm, A simple sequentially rejective multiple test procedure,
+1979): the chance that any of them is called different, when none is, stays at 5 % per column.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from .extras import need
+
+LEVEL = 0.05  # the chance of a false alarm that we accept, per column
+_NO_SPREAD = 1e-9  # of the values: differences that vary by less are equal up to rounding
+_P = TypeVar("_P", bound=Hashable)
+
+
+class Summary(NamedTuple):
+    """Several runs of one norm.
+
+    Attributes:
+        number: how many runs have a figure.
+        lost: how many have none (NaN).
+        mean: of the figures.
+        deviation: their standard deviation; NaN for fewer than two.
+        low, high: the 95 % confidence interval of the mean (Student t); NaN for fewer than two.
+    """
+
+    number: int
+    lost: int
+    mean: float
+    deviation: float
+    low: float
+    high: float
+
+
+class Difference(NamedTuple):
+    """One norm minus another, pair by pair.
+
+    Attributes:
+        number: of pairs.
+        mean: of the differences; NaN without pairs.
+        low, high: its 95 % confidence interval; NaN for fewer than two pairs.
+        p: how likely a mean so far from 0 is by chance (two-sided paired t-test); NaN where no test is possible: fewer
+            than two pairs, or the same difference in all of them. Corrected where it is one of several.
+    """
+
+    number: int
+    mean: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def is_real(self) -> bool:
+        """Whether chance is ruled out at the level of 5 %."""
+        return self.p < LEVEL
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one column says.
+
+    Attributes:
+        baseline: what the others are compared with.
+        summaries: by norm.
+        to_baseline: the difference of every other norm to the baseline, with p corrected for their number.
+        best: the norm with the highest mean among those that lost no run; None if there is none.
+        to_best: the difference of every other norm to the best, with p corrected.
+    """
+
+    baseline: str
+    summaries: Mapping[str, Summary]
+    to_baseline: Mapping[str, Difference]
+    best: str | None
+    to_best: Mapping[str, Difference]
+
+    @property
+    def beats_baseline(self) -> bool:
+        """Whether the best norm is better than the baseline beyond chance."""
+        return self.best is not None and self.best in self.to_baseline and self.to_baseline[self.best].is_real
+
+    @property
+    def level_with_best(self) -> list[str]:
+        """Norms that cannot be told from the best one, the highest mean first."""
+        level = [norm for norm, found in self.to_best.items() if not found.is_real and self.summaries[norm].number]
+        return sorted(level, key=lambda norm: -self.summaries[norm].mean)
+
+    @property
+    def leads(self) -> bool:
+        """Whether the best norm is better than every other beyond chance."""
+        return self.best is not None and bool(self.to_best) and not self.level_with_best
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether no norm can be told from the baseline, nor from the best."""
+        found = [*self.to_baseline.values(), *self.to_best.values()]
+        return not any(difference.is_real for difference in found)
+
+
+def summarize(values: Iterable[float]) -> Summary:
+    """Mean, standard deviation and confidence interval of some figures; NaNs are counted and left out.
+
+    Examples:
+        >>> from geonorm.lab.statistics import summarize
+        >>> found = summarize([97.0, 98.0, 99.0])
+        >>> found.mean, found.deviation, round(found.low, 2), round(found.high, 2)
+        (98.0, 1.0, 95.52, 100.48)
+    """
+    values = list(values)
+    finite = [value for value in values if math.isfinite(value)]
+    lost = len(values) - len(finite)
+    if not finite:
+        return Summary(0, lost, math.nan, math.nan, math.nan, math.nan)
+    mean = math.fsum(finite) / len(finite)
+    if len(finite) < 2:
+        return Summary(1, lost, mean, math.nan, math.nan, math.nan)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (len(finite) - 1))
+    half = _reach(len(finite)) * deviation / math.sqrt(len(finite))
+    return Summary(len(finite), lost, mean, deviation, mean - half, mean + half)
+
+
+def difference(one: Mapping[_P, float], other: Mapping[_P, float]) -> Difference:
+    """One norm minus another over the pairs that both have.
+
+    Examples:
+        >>> from geonorm.lab.statistics import difference
+        >>> found = difference({0: 97.0, 1: 98.0, 2: 97.5}, {0: 96.0, 1: 96.9, 2: 96.6})
+        >>> found.number, round(found.mean, 2), round(found.p, 4)
+        (3, 1.0, 0.0033)
+    """
+    pairs = [(one[pair], other[pair]) for pair in one if pair in other]
+    pairs = [(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
+    gaps = [a - b for a, b in pairs]
+    found = summarize(gaps)
+    if found.number < 2:
+        return Difference(found.number, found.mean, math.nan, math.nan, math.nan)
+    if max(gaps) - min(gaps) <= _NO_SPREAD * max(abs(value) for pair in pairs for value in pair):
+        # Accuracies are counts: with few seeds the same difference in all of them happens by chance.
+        p = math.nan if abs(found.mean) > _NO_SPREAD else 1.0
+    else:
+        t = found.mean / (found.deviation / math.sqrt(found.number))
+        p = 2 * float(need("scipy.special", "scipy").stdtr(found.number - 1, -abs(t)))
+    return Difference(found.number, found.mean, found.low, found.high, p)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """p values corrected for their number; NaNs stay and are not counted.
+
+    Examples:
+        >>> from geonorm.lab.statistics import holm
+        >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
+        [0.03, 0.06, 0.06]
+    """
+    order = sorted((p, i) for i, p in enumerate(ps) if not math.isnan(p))
+    corrected, highest = list(ps), 0.0
+    for rank, (p, i) in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) - rank) * p))
+        corrected[i] = highest
+    return corrected
+
+
+def judge(column: Mapping[str, Mapping[_P, float]], baseline: str) -> Verdict:
+    """What the figures of one column say.
+
+    Args:
+        column: figures by norm and pair; higher is better.
+        baseline: one of the norms.
+
+    Examples:
+        >>> from geonorm.lab.statistics import judge
+        >>> found = judge({"bn": {0: 50.0, 1: 52.0, 2: 49.0}, "ln": {0: 97.0, 1: 98.0, 2: 97.0}}, "bn")
+        >>> found.best, found.beats_baseline
+        ('ln', True)
+    """
+    if baseline not in column:
+        raise ValueError(f"expected the baseline to be one of {', '.join(column)} (got {baseline!r})")
+    summaries = {norm: summarize(values.values()) for norm, values in column.items()}
+    whole = [norm for norm, found in summaries.items() if found.number and not found.lost]
+    best = max(whole, key=lambda norm: summaries[norm].mean, default=None)
+    to_best = {} if best is None else _against(column, best)
+    return Verdict(baseline, summaries, _against(column, baseline), best, to_best)
+
+
+def _against(column: Mapping[str, Mapping[_P, float]], one: str) -> dict[str, Difference]:
+    """The differences of all others to one norm, with their p values corrected together."""
+    found = {norm: difference(values, column[one]) for norm, values in column.items() if norm != one}
+    corrected = holm([gap.p for gap in found.values()])
+    return {norm: gap._replace(p=p) for (norm, gap), p in zip(found.items(), corrected, strict=True)}
+
+
+def _reach(number: int) -> float:
+    """How many standard errors the 95 % interval of a mean of so many values reaches to each side."""
+    return float(need("scipy.special", "scipy").stdtrit(number - 1, 1 - LEVEL / 2))
