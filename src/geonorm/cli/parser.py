@@ -34,21 +34,21 @@ class Parser(argparse.ArgumentParser):
         """As argparse's, but what is not understood is told by the command it was meant for."""
         chosen, rest = self.parse_known_args(args, namespace)
         if rest:
-            chosen.parser.error(f"unknown {' '.join(rest)}")
+            chosen.parser.error(f"unexpected {' '.join(rest)}")
         return chosen
 
     def error(self, message: str) -> NoReturn:
         """Say what was wrong, with the closest option to every one that is not known."""
         options = [option for option in self._option_string_actions if option.startswith("--")]
-        unknown = [given.split("=")[0] for given in self._given if given.startswith("--") and given != "--"]
-        hints = [closest(given, options) for given in unknown if given not in options]
-        super().error("; ".join([message, *filter(None, hints)]))
+        names = [given.split("=")[0] for given in self._given if given.startswith("--") and given != "--"]
+        unknown = [name for name in names if name not in options]
+        hints = [f"{given}: {closest(given, options)}" for given in unknown if closest(given, options)]
+        super().error("; ".join([message, *hints]))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            hint = closest(value, action.choices)
-            known = f"known are {', '.join(action.choices)}"
-            raise argparse.ArgumentError(action, "; ".join([f"unknown {value!r}", *filter(None, [hint]), known]))
+            known = f"{closest(value, action.choices)} known are {', '.join(action.choices)}".strip()
+            raise argparse.ArgumentError(action, f"unknown {value!r}; {known}")
 
 
 def closest(word: str, words: Iterable[str]) -> str:

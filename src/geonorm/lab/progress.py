@@ -55,7 +55,7 @@ class Watcher:
         self.done = store.finished_keys() & self.runs.keys()
         self.epochs = {key: store.standing(key).epoch for key in self.runs.keys() - self.done}
         self.to_do = self._to_do()
-        self.start = time.monotonic()
+        self.start: float | None = None
 
     def look(self) -> View:
         """What there is to see now."""
@@ -65,9 +65,12 @@ class Watcher:
         running = [self._row(key) for key in self.runs if key in claimed]
         self.done = done
         self.epochs |= {run.key: standing.epoch for _, run, standing in [*finished, *running]}
+        if self.start is None and (finished or running):  # before that, workers only load what they need
+            self.start = time.monotonic() - LOOK_EVERY
         to_do = self._to_do()
-        gone, passed = self.to_do - to_do, time.monotonic() - self.start
-        return View(len(self.runs), len(done), running, finished, passed * to_do / gone if gone else None)
+        gone = self.to_do - to_do
+        left = (time.monotonic() - self.start) * to_do / gone if self.start is not None and gone else None
+        return View(len(self.runs), len(done), running, finished, left)
 
     def _to_do(self) -> int:
         """Epochs that are left, over all runs; those still being evaluated have none."""
@@ -118,7 +121,8 @@ class LiveTable:
         bar = need("rich.progress_bar", "rich").ProgressBar(view.number, view.done, width=40)
         counted = text(f"{view.done}/{view.number} runs  {clock(view.left)} left")
         columns = need("rich.columns", "rich").Columns([bar, counted])
-        self.live.update(need("rich.console", "rich").Group(table, text(""), columns), refresh=True)
+        above = table if table.rows else text("starting ...")
+        self.live.update(need("rich.console", "rich").Group(above, text(""), columns), refresh=True)
 
 
 @contextlib.contextmanager
