@@ -112,7 +112,10 @@ def test_mistakes(here: Path, capsys: pytest.CaptureFixture[str], arguments: lis
             ["--model", "own.py:plain_model", "--data", "own.py:make_data", "--norms", "ln"],
             "expected a model with norms",
         ),
-        (["--model", "own.py:make_model", "--data", "own.py:make_data", "--norms", "ln"], "'ln' replaces no norm"),
+        (
+            ["--model", "own.py:make_model", "--data", "own.py:make_data", "--norms", "ln"],
+            "expected ln to replace a norm",
+        ),
         (["--store", "own.py"], "damaged or no results file"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -186,6 +186,12 @@ def test_a_run_that_fails_is_named_and_can_be_tried_again(tmp_path: Path) -> Non
         compare(broken_model, little_data, ["own", "ln"], seeds=1, epochs=1, store=tmp_path / "r.sqlite")
 
 
+def test_a_norm_that_replaces_nothing_is_no_run_of_it(tmp_path: Path) -> None:
+    """Left as it is, the model would pass for one with LayerNorm."""
+    with pytest.raises(RunsFailed, match=r"1 of 2 runs failed.*expected ln to replace a norm.*gn\(groups=1\)"):
+        compare(little_model, little_data, ["own", "ln"], seeds=1, epochs=1, store=tmp_path / "r.sqlite")
+
+
 def test_own_model_and_data(tmp_path: Path) -> None:
     found = compare(
         little_model,

@@ -23,17 +23,17 @@ def default_folder(store: Path) -> Path:
 
 def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool) -> dict[str, Any]:
     """Write the report, print what it says unless quiet, and give it for JSON."""
-    from ..lab import report
     from ..lab.bars import busy
     from ..lab.recipe import AXES
+    from ..lab.report import answer, write
 
     with busy("writing the report"):
-        page = report.write(comparison, folder, baseline)
-    answer = report.answer(comparison, baseline)
+        page = write(comparison, folder, baseline)
+    said = answer(comparison, baseline)
     if not quiet:
-        print(f"{comparison.table()}\n\n{answer}\n\nPage: {page}")
+        print(f"{comparison.table()}\n\n{said}\n\nPage: {page}")
     return {
-        "answer": answer,
+        "answer": said,
         "page": str(page),
         "store": str(comparison.store.path),
         "runs": len(comparison.runs),

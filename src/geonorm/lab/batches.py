@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .data import Split
 from .extras import need
+from .team import Team
 
 
 class Batch(NamedTuple):
@@ -30,15 +31,15 @@ def in_order(split: Split, size: int) -> Iterator[Batch]:
         yield _batch(split, part)
 
 
-def shuffled(split: Split, size: int, seed: int, epoch: int) -> Iterator[Batch]:
-    """All samples in an order of their own for every seed and epoch.
+def shuffled(split: Split, size: int, seed: int, epoch: int, team: Team) -> Iterator[tuple[int, Batch]]:
+    """All samples in an order of their own for every seed and epoch: the size of each batch, and this process's part.
 
     A last batch of one sample is left out: it has no statistics of its own.
     """
     generator = torch.Generator().manual_seed(1_000_003 * seed + epoch)
     for part in torch.randperm(len(split), generator=generator).split(size):
         if len(part) > 1 or len(split) == 1:
-            yield _batch(split, part)
+            yield len(part), _batch(split, team.part(part))
 
 
 def _batch(split: Split, index: Tensor) -> Batch:

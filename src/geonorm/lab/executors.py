@@ -1,4 +1,7 @@
-"""Who carries out the runs: this process, several on this machine, or a Ray cluster. All share one store."""
+"""Who carries out the runs: this process, several on this machine, a Ray cluster, or a team under torchrun.
+
+All share one store.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from .extras import need
 from .recipe import Run
 from .runner import Named, RunsFailed, Source, Watch, work_through
 from .store import Store, StoreError
+from .team import Team
 
 _GRACE = 1.0  # seconds for a worker to give its run back
 
@@ -29,6 +33,8 @@ def execute(
 ) -> None:
     """Carry out runs; those that are done already cost nothing.
 
+    Under torchrun all its processes train each model together, see ``processes`` in a recipe.
+
     Args:
         runs: what to do, as of ``Recipe.runs()``.
         store: where results go; with Ray on several machines, a folder that they share.
@@ -39,17 +45,31 @@ def execute(
         watch: a function of (run, epoch, figures) that is told of every epoch; in this process only.
     """
     source = Named() if source is None else source
-    for run in runs:
-        store.add(run.choices)
-    waiting = [run for run in runs if not store.is_finished(run.key)]
+    team = Team.started()
+    _check_size(runs, team, workers)
+    if team.leads:
+        for run in runs:
+            store.add(run.choices)
+    waiting = team.told([run for run in runs if team.leads and not store.is_finished(run.key)])
     if not waiting:
         return
-    if isinstance(workers, str):
+    if team.size > 1:
+        work_through(waiting, store, source, watch, team)
+    elif isinstance(workers, str):
         _on_ray(waiting, store, source, workers)
     elif workers > 1:
         _in_processes(waiting, store, source, min(workers, len(waiting)))
     else:
         work_through(waiting, store, source, watch)
+
+
+def _check_size(runs: Sequence[Run], team: Team, workers: int | str) -> None:
+    for wanted in {run["processes"] for run in runs}:
+        if wanted != team.size:
+            cure = f"start it with torchrun --nproc-per-node {wanted}" if wanted > 1 else "start it without torchrun"
+            raise ValueError(f"expected {wanted} processes for one training (got {team.size}); {cure}")
+    if team.size > 1 and workers != 1:
+        raise ValueError(f"expected workers=1 under torchrun, whose processes share every run (got {workers!r})")
 
 
 def default_workers(threads: int) -> int:

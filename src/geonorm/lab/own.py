@@ -65,9 +65,10 @@ def with_norm(model: Any, norm: str) -> nn.Module:
         return model
     report = convert(model, norm)
     if report.left and not report.changed:
-        raise ValueError(f"{norm!r} replaces no norm of the model: {report.left[0].reason}")
+        reasons = "; ".join(dict.fromkeys(left.reason for left in report.left))
+        raise ValueError(f"expected {norm} to replace a norm of the model (got none that it can: {reasons})")
     if not any("Norm" in type(part).__name__ for part in model.modules()) and not report.changed:
-        raise ValueError(f"expected a model with norms, for {norm!r} to replace (got none)")
+        raise ValueError(f"expected a model with norms, for {norm} to replace (got none)")
     return model
 
 

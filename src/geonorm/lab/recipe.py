@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ..nn.specs import parse_spec
+from .augment import AUGMENTS
 from .choices import known, parse_corruption, parse_evaluation, parse_loss
 from .extras import need
+from .probes import PROBES
 from .store import key_of
 
 OWN = "own"  # in the place of a norm: the model's own ones stay
 DIGITS = Path(__file__).with_name("digits.toml")  # the comparison that `geonorm compare` makes unless told otherwise
-OPTIMIZERS = ("sgd", "adam")
+OPTIMIZERS = ("sgd", "adam", "sphere_sgd")
 DECAYS = ("constant", "linear", "cosine", "step")
 
 
@@ -41,9 +43,14 @@ class Recipe:
         seeds: one training each.
         folds: cut the data for cross-validation into so many; 0 for its own train and test samples.
         epochs, batch_size, optimizer, lr, momentum, weight_decay: the training.
-        decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``, a tenth after half of
-            the epochs and again after three quarters.
-        threads: that one training may use; part of the recipe, since sums differ in their last digits with it.
+        decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``: a tenth of it when a
+            share of the epochs has passed.
+        milestones: those shares.
+        augment: of the training images: ``"flip"``, ``"crop"``.
+        weight_scale: factor on the first weights of convolutions and linear layers.
+        probes: what is measured inside the model after every epoch, see ``geonorm.lab.probes``.
+        threads: that one process may use; part of the recipe, since sums differ in their last digits with it.
+        processes: that train one model together, each with a part of every batch; more than one need torchrun.
 
     Examples:
         >>> from geonorm.lab import Recipe
@@ -69,17 +76,25 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 0.0
     decay: str = "constant"
+    milestones: tuple[float, ...] = (0.5, 0.75)
+    augment: tuple[str, ...] = ()
+    weight_scale: float = 1.0
+    probes: tuple[str, ...] = ()
     threads: int = 1
+    processes: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("norms", "losses", "corruptions", "evaluations", "seeds"):
+        for name in ("norms", "losses", "corruptions", "evaluations", "seeds", "milestones", "augment", "probes"):
             values = getattr(self, name)
             values = (values,) if isinstance(values, str | int) else tuple(values)
-            if not values:
+            if not values and name not in ("milestones", "augment", "probes"):
                 raise ValueError(f"expected at least one of {name} (got none)")
             if len(set(values)) < len(values):
                 raise ValueError(f"expected each of {name} once (got {values})")
             object.__setattr__(self, name, values)
+        for name, names in (("augment", AUGMENTS), ("probes", PROBES)):
+            for value in getattr(self, name):
+                known(value, names, name)
         for name, parse in (
             ("norms", parse_spec),
             ("losses", parse_loss),
@@ -89,7 +104,7 @@ class Recipe:
             for value in getattr(self, name):
                 if value != OWN or name != "norms":
                     parse(value)
-        for name in ("epochs", "batch_size", "threads"):
+        for name in ("epochs", "batch_size", "threads", "processes"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"expected {name} to be a whole number from 1 (got {value!r})")
@@ -97,8 +112,8 @@ class Recipe:
             raise ValueError(f"expected folds to be 0, or at least 2 (got {self.folds!r})")
         if not self.lr > 0:
             raise ValueError(f"expected lr > 0 (got {self.lr!r})")
-        for name, choices in (("optimizer", OPTIMIZERS), ("decay", DECAYS)):
-            known(getattr(self, name), choices, name)
+        known(self.optimizer, OPTIMIZERS, "optimizer")
+        known(self.decay, DECAYS, "decay")
 
     def runs(self) -> list[Run]:
         """All trainings of the recipe: seed by seed, so that results can be compared early."""

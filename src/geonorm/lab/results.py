@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..surgery.report import table
 from .recipe import AXES, Run
-from .statistics import summarize
+from .statistics import Summary, summarize
 from .store import Finished, Store
 
 
@@ -103,7 +102,10 @@ class Comparison:
     def table(self) -> str:
         """Mean accuracy in per cent and its standard deviation over seeds, one line per norm."""
         found, labels = self.accuracies(), self.columns()
-        lines = [[norm, *[_cell(values[norm]) for values in found.values()]] for norm in self.norms()]
+        lines = [
+            [norm, *[mean_and_deviation(summarize(values[norm].values())) for values in found.values()]]
+            for norm in self.norms()
+        ]
         return "\n".join(table(["norm", *labels.values()], [line for line in lines if any(line[1:])]))
 
     def curves(self) -> dict[str, list[dict[str, Any]]]:
@@ -111,13 +113,8 @@ class Comparison:
         return {run.key: self.store.curve(run.key) for run in self.runs}
 
 
-def _cell(values: Mapping[Pair, float]) -> str:
-    return mean_and_deviation(list(values.values()))
-
-
-def mean_and_deviation(values: Sequence[float]) -> str:
-    """Such as ``97.0 ± 0.2``; only the mean of one value, nothing of none."""
-    found = summarize(values)
+def mean_and_deviation(found: Summary) -> str:
+    """Such as ``97.0 ± 0.2``; only the mean of one run, nothing of none."""
     if not found.number:
         return ""
     return f"{found.mean:.1f}" + (f" ± {found.deviation:.1f}" if found.number > 1 else "")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +23,7 @@ from .models import create_model
 from .own import as_task, is_own, with_norm
 from .recipe import Run
 from .store import Epoch, Store
+from .team import Team
 from .train import Training
 
 SAVE_EVERY = 2.0  # seconds: what a kill costs at most, beside the epoch it falls into
@@ -45,7 +48,7 @@ class Named:
     def task(self, run: Run) -> Task:
         if is_own(run["data"]):
             return as_task(named_object(run["data"], "data")(**run["data_options"]), run["data"])
-        return load(run["data"], **run["data_options"])
+        return _loaded(run["data"], json.dumps(run["data_options"], sort_keys=True))
 
     def model(self, run: Run, task: Task) -> nn.Module:
         if is_own(run["model"]):
@@ -61,23 +64,35 @@ class Named:
         )
 
 
+@lru_cache(maxsize=2)
+def _loaded(name: str, options: str) -> Task:
+    """Data that the runs of a recipe share are read once; nobody changes them."""
+    return load(name, **json.loads(options))
+
+
 class RunsFailed(RuntimeError):
     """Some runs raised; the others are done and stored."""
 
 
-def work_through(runs: Sequence[Run], store: Store, source: Source, watch: Watch | None = None) -> None:
+def work_through(
+    runs: Sequence[Run], store: Store, source: Source, watch: Watch | None = None, team: Team | None = None
+) -> None:
     """Carry out all runs that nobody else works on and that are not done; others may do the same at the same time.
 
-    A run that raises is left to be tried again, the others go on, and in the end ``RunsFailed`` says which.
+    A run that raises is left to be tried again, the others go on, and in the end ``RunsFailed`` says which. In a team
+    the first error ends all: the other processes would wait for the one that raised.
     """
+    team = team or Team()
     failures = []
     for run in runs:
-        if not store.claim(run.key):
+        if not team.told(team.leads and store.claim(run.key)):
             continue
         try:
-            carry_out(run, store, source, watch)
+            carry_out(run, store, source, watch, team)
         except Exception as error:
             store.release(run.key)
+            if team.size > 1:
+                raise
             failures.append(f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}: {error}")
         except BaseException:  # Ctrl-C: the next start goes on at once
             store.release(run.key)
@@ -86,19 +101,23 @@ def work_through(runs: Sequence[Run], store: Store, source: Source, watch: Watch
         raise RunsFailed(f"{len(failures)} of {len(runs)} runs failed; the first: " + "; ".join(failures[:3]))
 
 
-def carry_out(run: Run, store: Store, source: Source, watch: Watch | None = None) -> None:
+def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team: Team) -> None:
     """One run from wherever it was left, to its result in the store."""
     torch.set_num_threads(run["threads"])
     task = _prepared(source.task(run), run)
     torch.manual_seed(run["seed"])
-    training = Training(source.model(run, task), task, run.choices)
+    training = Training(source.model(run, task), task, run.choices, team)
     saved = checkpoint_of(store, run)
-    _resume(training, saved)
+    state = team.told(_saved_state(saved) if team.leads else None)
+    if state is not None:
+        training.load(state)
     news: list[Epoch] = []
     last_saved = time.perf_counter()
     while training.done < run["epochs"]:
         start = time.perf_counter()
         figures = training.epoch()
+        if not team.leads:
+            continue
         now = time.perf_counter()
         news.append(Epoch(training.done, figures, now - start))
         if now - last_saved >= SAVE_EVERY or training.done == run["epochs"]:
@@ -108,8 +127,9 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None = None
         if watch is not None:
             watch(run, training.done, figures)
     results = {text: evaluate(training.model, task, parse_evaluation(text), run["seed"]) for text in run["evaluations"]}
-    store.finish(run.key, results, store.seconds(run.key))
-    saved.unlink(missing_ok=True)
+    if team.leads:
+        store.finish(run.key, results, store.seconds(run.key))
+        saved.unlink(missing_ok=True)
 
 
 def checkpoint_of(store: Store, run: Run) -> Path:
@@ -120,19 +140,19 @@ def checkpoint_of(store: Store, run: Run) -> Path:
 def _prepared(task: Task, run: Run) -> Task:
     """The fold of the run, with its training samples corrupted."""
     if run["fold"] is not None:
-        task = task.folds(run["folds"], seed=0)[run["fold"]]
+        task = task.folds(run["folds"], seed=run["seed"])[run["fold"]]
     return replace(task, train=parse_corruption(run["corruption"])(task.train, run["seed"]))
 
 
-def _resume(training: Training, saved: Path) -> None:
-    if not saved.exists():
-        return
+def _saved_state(path: Path) -> dict[str, Any] | None:
+    """Where an unfinished run was left; None if it has not begun."""
+    if not path.exists():
+        return None
     try:
-        state = torch.load(saved, weights_only=True)
+        return torch.load(path, weights_only=True)  # type: ignore[no-any-return]
     except Exception as error:  # written by something else, or damaged on disk: the epochs are repeated
-        warnings.warn(f"{saved} cannot be read ({error}); its run starts anew", stacklevel=2)
-        return
-    training.load(state)
+        warnings.warn(f"{path} cannot be read ({error}); its run starts anew", stacklevel=2)
+        return None
 
 
 def _save(training: Training, path: Path) -> None:

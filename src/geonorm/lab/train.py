@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..nn._base import NormLayer
-from .batches import in_order, shuffled
+from ..optim import SphereSGD, project_scale_invariant
+from .augment import AUGMENTS
+from .batches import Batch, in_order, shuffled
 from .choices import parse_loss
 from .data import Split, Task
+from .probes import PROBES
+from .team import Team
 
 _TEST_BATCH = 512
 
@@ -24,14 +28,20 @@ class Training:
         model: gives scores of the classes.
         task: the samples.
         choices: batch_size, optimizer, lr, momentum, weight_decay, decay, epochs, loss and seed, as in a recipe.
+        team: the processes that train it, each with a part of every batch.
     """
 
-    def __init__(self, model: nn.Module, task: Task, choices: Mapping[str, Any]) -> None:
+    def __init__(self, model: nn.Module, task: Task, choices: Mapping[str, Any], team: Team | None = None) -> None:
         self.model, self.task, self.choices = model, task, choices
+        self.team = team or Team()
+        self.called = self.team.wrapped(model)
         self.loss = parse_loss(choices["loss"])
         rate, decay = choices["lr"], choices["weight_decay"]
+        _scale_weights(model, choices["weight_scale"])
         self.optimizer: torch.optim.Optimizer
-        if choices["optimizer"] == "adam":
+        if choices["optimizer"] == "sphere_sgd":
+            self.optimizer = SphereSGD(project_scale_invariant(model), rate, choices["momentum"], weight_decay=decay)
+        elif choices["optimizer"] == "adam":
             self.optimizer = torch.optim.Adam(model.parameters(), rate, weight_decay=decay)
         else:
             self.optimizer = torch.optim.SGD(model.parameters(), rate, choices["momentum"], weight_decay=decay)
@@ -39,22 +49,47 @@ class Training:
 
     def epoch(self) -> dict[str, Any]:
         """Train one epoch and test; the figures."""
+        of, seed = self.choices, self.choices["seed"]
         for group in self.optimizer.param_groups:
-            group["lr"] = self.choices["lr"] * decayed(self.choices["decay"], self.done / self.choices["epochs"])
-        self.model.train()
-        total, number = 0.0, 0
-        for batch in shuffled(self.task.train, self.choices["batch_size"], self.choices["seed"], self.done):
-            each = nn.functional.cross_entropy(batch.scores(self.model), batch.labels, reduction="none")
-            loss = self.loss(each).loss
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
-            total, number = total + loss.item() * len(batch.labels), number + len(batch.labels)
+            group["lr"] = of["lr"] * decayed(of["decay"], self.done / of["epochs"], of["milestones"])
+        # Dropout draws the same in an epoch that is taken up again; each process its own.
+        torch.manual_seed(2_000_003 * seed + 1_009 * self.team.rank + self.done)
+        self.called.train()
+        total, number, learned = 0.0, 0, 0
+        for size, batch in shuffled(self.task.train, of["batch_size"], seed, self.done, self.team):
+            loss, hits = self._step(self._augmented(batch), size)
+            total, number, learned = total + loss.item() * size, number + size, learned + int(hits)
         self.done += 1
-        right = correct(self.model, self.task.test)
-        figures = {"loss": total / max(1, number), "accuracy": float(right.double().mean())}
+        right = correct(self.model, self.task.test, self.team)
+        figures: dict[str, Any] = {
+            "loss": total / max(1, number),
+            "train_accuracy": self.team.total(learned) / max(1, number),
+            "accuracy": float(right.double().mean()),
+        }
         exponents = learned_exponents(self.model)
-        return {**figures, "phi": exponents} if exponents else figures
+        if exponents:
+            figures["phi"] = exponents
+        return figures | {name: PROBES[name](self.model, self.task) for name in of["probes"]}
+
+    def _augmented(self, batch: Batch) -> Batch:
+        for name in self.choices["augment"]:
+            batch = batch._replace(inputs=(AUGMENTS[name](batch.inputs[0]), *batch.inputs[1:]))
+        return batch
+
+    def _step(self, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
+        """One step on a batch of which this process has a part: loss of the whole batch, hits of the part before it."""
+        scores = batch.scores(self.called)
+        each = nn.functional.cross_entropy(scores, batch.labels, reduction="none")
+        if self.team.size == 1:
+            loss = whole = self.loss(each).loss
+        else:  # the gradient of a loss are its weights, and those need all samples; DDP divides by the processes
+            found = self.loss(self.team.joined(each, size))
+            whole = found.loss
+            loss = (each * self.team.part(found.weights)).sum() * self.team.size
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return whole.detach(), (scores.detach().argmax(1) == batch.labels).sum()
 
     def state(self) -> dict[str, Any]:
         """Everything that the next epoch depends on."""
@@ -62,7 +97,6 @@ class Training:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "done": self.done,
-            "random": torch.get_rng_state(),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -70,25 +104,36 @@ class Training:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.done = state["done"]
-        torch.set_rng_state(state["random"])
 
 
 @torch.no_grad()
-def correct(model: nn.Module, split: Split) -> Tensor:
-    """Which samples are classified rightly, in evaluation mode."""
+def correct(model: nn.Module, split: Split, team: Team | None = None) -> Tensor:
+    """Which samples are classified rightly, in evaluation mode; each process of a team tests its part."""
+    team = team or Team()
     model.eval()
-    found = [batch.scores(model).argmax(1) == batch.labels for batch in in_order(split, _TEST_BATCH)]
-    return torch.cat(found) if found else torch.zeros(0, dtype=torch.bool)
+    mine = split.take(team.part(torch.arange(len(split))))
+    found = [batch.scores(model).argmax(1) == batch.labels for batch in in_order(mine, _TEST_BATCH)]
+    right = torch.cat(found) if found else torch.zeros(0, dtype=torch.bool)
+    return team.joined(right.to(torch.uint8), len(split)).bool()
 
 
-def decayed(kind: str, passed: float) -> float:
+def _scale_weights(model: nn.Module, factor: float) -> None:
+    if factor == 1:
+        return
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                module.weight *= factor
+
+
+def decayed(kind: str, passed: float, milestones: Sequence[float] = ()) -> float:
     """The factor on the learning rate when a share of the epochs has passed."""
     if kind == "linear":
         return 1 - passed
     if kind == "cosine":
         return 0.5 * (1 + math.cos(math.pi * passed))
     if kind == "step":
-        return 1.0 if passed < 0.5 else 0.1 if passed < 0.75 else 0.01
+        return float(0.1 ** sum(passed >= share for share in milestones))
     return 1.0
 
 

@@ -85,7 +85,12 @@ def how(name: str) -> str:
 
 
 def cifar(
-    name: str, train_size: int | None = None, test_size: int | None = None, seed: int = 0, download: bool = False
+    name: str,
+    train_size: int | None = None,
+    test_size: int | None = None,
+    seed: int = 0,
+    download: bool = False,
+    side: int = 32,
 ) -> Task:
     """CIFAR-10, CIFAR-100, or the subset of CIFAR-100 in the compact layout; 32×32 RGB.
 
@@ -94,7 +99,10 @@ def cifar(
         train_size, test_size: fewer samples, with equal shares of classes.
         seed: of drawing those.
         download: fetch the official archive if the data are not at hand.
+        side: height and width; 16 averages squares of 2×2 pixels, for quick trials.
     """
+    if side not in (8, 16, 32):
+        raise ValueError(f"expected side to be 8, 16 or 32 (got {side!r})")
     places = (*OFFICIAL_PLACES.get(name, ()), *COMPACT_PLACES.get(name, ()))
     path = look(places)
     if path is None and download and name in ARCHIVES:
@@ -110,7 +118,7 @@ def cifar(
         drawn(torch.from_numpy(y_train), train_size, seed),
         drawn(torch.from_numpy(y_test), test_size, seed),
     )
-    train, test = _split(x_train, y_train, keep_train), _split(x_test, y_test, keep_test)
+    train, test = _split(x_train, y_train, keep_train, side), _split(x_test, y_test, keep_test, side)
     mean, std = statistics(train.tensor())
     parts = []
     if name not in OFFICIAL:
@@ -122,7 +130,7 @@ def cifar(
         train,
         test,
         classes=len(names),
-        input_shape=(3, 32, 32),
+        input_shape=(3, side, side),
         mean=mean,
         std=std,
         class_names=tuple(names),
@@ -130,9 +138,12 @@ def cifar(
     )
 
 
-def _split(pixels: Any, labels: Any, kept: torch.Tensor) -> Split:
+def _split(pixels: Any, labels: Any, kept: torch.Tensor, side: int) -> Split:
     index = kept.numpy()
-    return Split(torch.from_numpy(pixels[index]).float().div_(255), torch.from_numpy(labels[index]))
+    images = torch.from_numpy(pixels[index]).float().div_(255)
+    if side < images.shape[-1]:
+        images = torch.nn.functional.avg_pool2d(images, images.shape[-1] // side)
+    return Split(images, torch.from_numpy(labels[index]))
 
 
 def _read_official(folder: Path, layout: Official) -> tuple[Any, Any, Any, Any, list[str]]:

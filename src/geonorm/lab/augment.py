@@ -1,0 +1,29 @@
+"""Training images as they might have been: mirrored, or shifted a little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+_SHIFT = 4  # pixels at most, as usual for images of 32×32
+
+
+def flip(x: Tensor) -> Tensor:
+    """Every second image mirrored left to right, by chance."""
+    mirrored = torch.rand(len(x), 1, 1, 1) < 0.5
+    return torch.where(mirrored, x.flip(-1), x)
+
+
+def crop(x: Tensor) -> Tensor:
+    """Each image shifted by up to 4 pixels in both directions; what comes in from outside is 0."""
+    height, width = x.shape[-2:]
+    padded = nn.functional.pad(x, [_SHIFT] * 4)
+    down, right = torch.randint(0, 2 * _SHIFT + 1, (2, len(x), 1, 1, 1))
+    rows = down + torch.arange(height).view(-1, 1)
+    columns = right + torch.arange(width)
+    return padded[torch.arange(len(x)).view(-1, 1, 1, 1), torch.arange(x.shape[1]).view(-1, 1, 1), rows, columns]
+
+
+AUGMENTS: dict[str, Callable[[Tensor], Tensor]] = {"flip": flip, "crop": crop}

@@ -1,0 +1,112 @@
+"""Everything that a report tells, gathered once from the store."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from ..recipe import Run
+from ..results import Column, Comparison
+from ..statistics import Verdict, judge
+from ..store import Finished
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a report tells.
+
+    Attributes:
+        comparison: what was compared.
+        baseline: the norm that the others are compared with.
+        norms: in the order they were asked for.
+        labels: of the columns.
+        verdicts: of the columns.
+        finished: the runs that are done.
+        curves: figures of all runs, epoch by epoch, by their key.
+    """
+
+    comparison: Comparison
+    baseline: str
+    norms: list[str]
+    labels: dict[Column, str]
+    verdicts: dict[Column, Verdict]
+    finished: list[Finished]
+    curves: dict[str, list[dict[str, Any]]]
+
+    def diverged(self) -> list[Run]:
+        """Runs whose loss, or an accuracy, is no number in the end."""
+        lost = {
+            run.key
+            for run in self.finished
+            if any(not math.isfinite(figures["accuracy"]) for figures in run.figures.values())
+        }
+        return [
+            run
+            for run in self.comparison.runs
+            if run.key in lost or not math.isfinite((self.curves[run.key] or [{"loss": 0.0}])[-1]["loss"])
+        ]
+
+    def unfinished(self) -> list[Run]:
+        """Runs that were asked for and are not done."""
+        done = {run.key for run in self.finished}
+        return [run for run in self.comparison.runs if run.key not in done]
+
+    def seeds(self) -> list[int]:
+        """The seeds, in the order they were asked for."""
+        return list(dict.fromkeys(run["seed"] for run in self.comparison.runs))
+
+
+class Cost(NamedTuple):
+    """How long a norm trains, as a multiple of the baseline: the median over pairs of runs, and the range of them."""
+
+    median: float
+    low: float
+    high: float
+
+
+def gather(comparison: Comparison, baseline: str | None = None) -> Contents:
+    """Read everything and judge every column.
+
+    Args:
+        comparison: with at least one run.
+        baseline: as in ``write``.
+    """
+    if not comparison.runs:
+        raise ValueError("expected a comparison with runs (got none)")
+    norms = comparison.norms()
+    if baseline is None:
+        baseline = next((norm for norm in ("bn", "own") if norm in norms), norms[0])
+    if baseline not in norms:
+        raise ValueError(f"expected the baseline to be one of {', '.join(norms)} (got {baseline!r})")
+    found = comparison.accuracies()
+    return Contents(
+        comparison,
+        baseline,
+        norms,
+        comparison.columns(),
+        {column: judge(values, baseline) for column, values in found.items()},
+        comparison.finished(),
+        comparison.curves(),
+    )
+
+
+def costs(contents: Contents) -> dict[str, Cost]:
+    """Time per training step of every norm, relative to the baseline.
+
+    Runs of a pair take the same number of steps, so their times compare as those of a step do.
+    """
+    times: dict[str, dict[tuple[Any, ...], float]] = {}
+    for run in contents.finished:
+        about = run.choices
+        place = (about["seed"], about["fold"], about["loss"], about["corruption"])
+        if run.seconds:
+            times.setdefault(about["norm"], {})[place] = run.seconds
+    reference = times.get(contents.baseline, {})
+    found = {}
+    for norm in contents.norms:
+        ratios = sorted(t / reference[place] for place, t in times.get(norm, {}).items() if place in reference)
+        if ratios:
+            found[norm] = Cost(median(ratios), ratios[0], ratios[-1])
+    return found

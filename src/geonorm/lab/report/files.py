@@ -1,0 +1,40 @@
+"""All files of a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..results import Comparison
+from . import plots, tables
+from .contents import gather
+from .page import page
+
+
+def write(comparison: Comparison, folder: str | Path, baseline: str | None = None) -> Path:
+    """Write the report: a page, the table for papers and programs, and the pictures.
+
+        report.html                        everything, in one file that needs no other
+        table.md, table.tex, table.csv     the table; the CSV has all numbers
+        curves, accuracy, phi, cost        pictures, each as .png and .svg; phi where a norm learned it
+
+    Args:
+        comparison: of which some runs may be unfinished; the report says so.
+        folder: made if it is not there; files of an earlier report are replaced.
+        baseline: the norm that the others are compared with; ``"bn"`` by default, else ``"own"``, else the first.
+
+    Returns:
+        The path of ``report.html``.
+    """
+    contents = gather(comparison, baseline)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for ending, text in (
+        ("md", tables.markdown(contents)),
+        ("tex", tables.latex(contents)),
+        ("csv", tables.csv(contents)),
+    ):
+        (folder / f"table.{ending}").write_text(text, encoding="utf-8")
+    plots.draw(contents, folder)
+    path = folder / "report.html"
+    path.write_text(page(contents), encoding="utf-8")
+    return path

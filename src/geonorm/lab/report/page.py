@@ -1,0 +1,199 @@
+"""The report as one page that needs nothing else: the answer first, then everything behind it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+
+from ...analysis.document import Cell, document, read, sortable
+from ..info import facts
+from ..results import Column, mean_and_deviation
+from ..statistics import Summary
+from . import charts, pictures, reproduce
+from .contents import Contents
+from .palette import COLOURS, looks
+from .phrases import called, probability, signed
+from .series import View, exponents, learning
+from .words import cautions, column_sentence, short_answer
+
+
+def page(contents: Contents) -> str:
+    """The page as HTML."""
+    title = contents.comparison.title()
+    colours = "".join(f".c{i} {{ --colour: {colour}; }}\n" for i, colour in enumerate(COLOURS))
+    style, script = (read("geonorm.lab.report", name) for name in ("report.css", "report.js"))
+    return document(title, _parts(contents, title), colours + style, script)
+
+
+def _parts(contents: Contents, title: str) -> list[str]:
+    return [
+        f'<h1 class="small">{escape(title)}</h1>',
+        f'<p class="answer">{escape(short_answer(contents))}</p>',
+        _chips(contents),
+        *_cautions(contents),
+        "<h2>Accuracy</h2>",
+        _legend(contents),
+        _table(contents),
+        "<h2>Column by column</h2>",
+        *_columns(contents),
+        *_plot("Learning curves", "curves", _LEARNING, learning(contents), contents),
+        *_plot("The learned exponent φ", "exponents", _EXPONENTS, exponents(contents), contents),
+        *_cost(contents),
+        "<h2>What the norms are</h2>",
+        _norms(contents),
+        *_again(contents),
+    ]
+
+
+_LEARNING = "Mean over seeds; the band is one standard deviation to each side. Press a name to hide or show its line."
+_VERSIONS = ("geonorm", "torch", "python", "machine", "backend")
+_EXPONENTS = (
+    "Each layer's mean of φ over its channels: 1 subtracts the median, 2 the mean, larger values lean to the extremes."
+)
+
+
+def _chips(contents: Contents) -> str:
+    done, asked, seeds = len(contents.finished), len(contents.comparison.runs), len(contents.seeds())
+    texts = [
+        f"{len(contents.norms)} norm{'s' * (len(contents.norms) != 1)}",
+        f"{seeds} seed{'s' * (seeds != 1)}",
+        f"{done} of {asked} runs finished" if done < asked else f"{asked} runs",
+        f"compared with {called(contents.baseline)}",
+    ]
+    return '<ul class="chips">' + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
+
+
+def _cautions(contents: Contents) -> list[str]:
+    found = cautions(contents)
+    cards = [f'<div class="card warning"><p>{escape(one.text)}</p></div>' for one in found if one.severity == "warning"]
+    notes = "".join(f"<li>{escape(one.text)}</li>" for one in found if one.severity == "note")
+    return [*cards, f'<ul class="notes">{notes}</ul>' if notes else ""]
+
+
+def _legend(contents: Contents) -> str:
+    return (
+        '<p class="soft">Per cent of the test samples: mean ± standard deviation over runs, the 95 % interval of the '
+        f"mean, and the difference to {escape(called(contents.baseline))} in points (paired t-test, corrected for the "
+        'number of norms). <span class="mark best">best</span> highest mean; <span class="mark level">level</span> '
+        "cannot be told from it. Press a head to sort.</p>"
+    )
+
+
+def _table(contents: Contents) -> str:
+    rows = []
+    for norm in contents.norms:
+        name = Cell(escape(norm).replace("(", "<wbr>("), norm, "name")  # a phone breaks the line there
+        rows.append([name, *[_cell(contents, column, norm) for column in contents.verdicts]])
+    return sortable(["norm", *contents.labels.values()], rows)
+
+
+def _cell(contents: Contents, column: Column, norm: str) -> Cell:
+    verdict = contents.verdicts[column]
+    found = verdict.summaries[norm]
+    if not found.number:
+        return Cell('<span class="soft">no result</span>', "", "figures")
+    mark = ""
+    if not verdict.is_noise:
+        if norm == verdict.best:
+            mark = ' <span class="mark best">best</span>'
+        elif norm in verdict.level_with_best:
+            mark = ' <span class="mark level">level</span>'
+    lines = [f"<b>{mean_and_deviation(found)}</b>{mark}", _interval(found)]
+    if norm == contents.baseline:
+        lines.append("baseline")
+    elif norm in verdict.to_baseline:
+        gap = verdict.to_baseline[norm]
+        text = escape(f"{signed(gap.mean)}, {probability(gap.p)}")
+        lines.append(f'<span class="{"real" if gap.is_real else "chance"}">{text}</span>')
+    if found.lost:
+        lines.append(f"{found.lost} lost")
+    return Cell("".join(f"<div>{line}</div>" for line in lines if line), f"{found.mean:.6f}", "figures")
+
+
+def _interval(found: Summary) -> str:
+    """Student's interval may reach beyond 100 %; no accuracy does."""
+    return "" if math.isnan(found.low) else f"{found.low:.1f} to {min(found.high, 100.0):.1f}"
+
+
+def _columns(contents: Contents) -> list[str]:
+    drawn = [
+        f"<section><p>{escape(column_sentence(contents, column))}</p>{charts.accuracies(contents, column)}</section>"
+        for column in contents.verdicts
+    ]
+    words = '<p class="soft">Points are means, lines their 95 % intervals; each picture has a scale of its own.</p>'
+    return [words, f'<div class="charts">{"".join(drawn)}</div>']
+
+
+def _plot(title: str, name: str, words: str, views: Sequence[View], contents: Contents) -> list[str]:
+    """Curves as data; the page's script draws them."""
+    if not views:
+        return []
+    names = list(dict.fromkeys(line.name for view in views for line in view.lines))
+    look = looks(names, contents.baseline)
+    data = {
+        "names": [{"name": each, "colour": look[each].colour, "dash": look[each].dash} for each in names],
+        "views": [
+            {
+                "title": view.title,
+                "span": view.span,
+                "lines": [
+                    {
+                        "name": names.index(line.name),
+                        "mean": [None if value is None else _short(value) for value in line.mean],
+                        "deviation": [_short(value) for value in line.deviation],
+                    }
+                    for line in view.lines
+                ],
+            }
+            for view in views
+        ],
+    }
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return [
+        f'<h2>{escape(title)}</h2><p class="soft">{escape(words)}</p>',
+        f'<div class="plot" data-source="{name}"><noscript>The files beside it show the curves.</noscript></div>',
+        f'<script type="application/json" id="{name}">{text}</script>',
+    ]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _cost(contents: Contents) -> list[str]:
+    drawn = charts.cost(contents)
+    if not drawn:
+        return []
+    words = (
+        "Median over pairs of runs, and the range of them. Measured while training, with the test after every epoch "
+        "inside; other work on the machine disturbs it."
+    )
+    return [f'<h2>What a step costs</h2><p class="soft">{words}</p><div class="charts">{drawn}</div>']
+
+
+def _norms(contents: Contents) -> str:
+    cards = [
+        f'<li>{pictures.picture(norm)}<div><span class="name">{escape(norm)}</span>'
+        f"<p>{escape(pictures.line_of(norm))}</p></div></li>"
+        for norm in contents.norms
+    ]
+    return f'<p class="soft">{escape(pictures.explanation())}</p><ul class="norms">{"".join(cards)}</ul>'
+
+
+def _again(contents: Contents) -> list[str]:
+    comparison = contents.comparison
+    own = reproduce.is_own(comparison)
+    words = (
+        "With the two functions that give the data and the model:"
+        if own
+        else "With the recipe below in <code>recipe.toml</code>; what is in the results file is not repeated:"
+    )
+    known = facts()
+    values = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(known[name])}</dd></div>" for name in _VERSIONS)
+    return [
+        f"<h2>To do it again</h2><p>{words}</p><pre>{escape(reproduce.command(comparison))}</pre>",
+        f"<pre>{escape(reproduce.recipe(comparison))}</pre>",
+        f'<p class="soft">The report was written with:</p><dl class="facts">{values}</dl>',
+    ]

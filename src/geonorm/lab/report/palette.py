@@ -1,0 +1,38 @@
+"""Colours and dashes of the lines: the same in the page and in the pictures.
+
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart, without the yellow that is lost
+on white. The baseline has the colour of the text. When colours run out they come again with dashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9")
+DASHES = ("", "7 3", "2 3", "9 3 2 3")
+
+
+class Look(NamedTuple):
+    """How a line is drawn.
+
+    Attributes:
+        colour: its place in ``COLOURS``; None for that of the text.
+        dash: as SVG has it; empty for a whole line.
+    """
+
+    colour: int | None
+    dash: str
+
+
+def looks(names: Sequence[str], baseline: str | None = None) -> dict[str, Look]:
+    """A look for each name.
+
+    Examples:
+        >>> from geonorm.lab.report.palette import looks
+        >>> looks(["ln", "bn"], "bn")
+        {'ln': Look(colour=0, dash=''), 'bn': Look(colour=None, dash='')}
+    """
+    others = [name for name in names if name != baseline]
+    found = {name: Look(i % len(COLOURS), DASHES[i // len(COLOURS) % len(DASHES)]) for i, name in enumerate(others)}
+    return {name: found.get(name, Look(None, "")) for name in names}

@@ -1,0 +1,56 @@
+"""How to do a comparison again: its recipe as TOML, the command, or the call for one's own model and data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ..recipe import Recipe
+from ..results import Comparison
+
+
+def fields(comparison: Comparison) -> dict[str, Any]:
+    """The fields of the recipe that holds all runs, in the order that recipes have them."""
+    axes = {"norm": "norms", "loss": "losses", "corruption": "corruptions", "seed": "seeds"}
+    values = comparison.settings()
+    for name, plural in axes.items():
+        values[plural] = list(dict.fromkeys(run[name] for run in comparison.runs))
+    order = [field.name for field in dataclasses.fields(Recipe)]
+    return {name: values[name] for name in order if name in values}
+
+
+def is_own(comparison: Comparison) -> bool:
+    """Whether data and model came from functions in Python rather than from names that the command line takes."""
+    data = comparison.settings()["data"]
+    return ":" in data and ".py:" not in data
+
+
+def recipe(comparison: Comparison) -> str:
+    """The recipe as TOML."""
+    return "\n".join(f"{name} = {_toml(value)}" for name, value in fields(comparison).items() if value != {}) + "\n"
+
+
+def command(comparison: Comparison) -> str:
+    """What to type, with the recipe in a file; for one's own model and data, what to call."""
+    store = str(comparison.store.path)
+    if not is_own(comparison):
+        return f"geonorm compare recipe.toml --store {shlex.quote(store)}"
+    values = fields(comparison)
+    model, data = (values.pop(name).rpartition(":")[2] for name in ("model", "data"))
+    named = [f"{name}={value!r}" for name, value in values.items() if value != {}]
+    return f"compare({model}, {data}, {', '.join(named)}, store={store!r})"
+
+
+def _toml(value: Any) -> str:
+    """JSON's strings, numbers and lists are TOML's too; tables and infinities are written otherwise."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(entry)}" for key, entry in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,114 @@
+"""The table as Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv as csv_module
+import io
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..results import Column, mean_and_deviation
+from ..statistics import Difference
+from .contents import Contents
+
+_HEAD = (
+    "norm", "column", "loss", "corruption", "evaluation", "runs", "lost",
+    "mean", "deviation", "low", "high", "difference", "difference_low", "difference_high", "p",
+)  # fmt: skip
+_LATEX = str.maketrans({
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", "±": r"$\pm$", "φ": r"$\varphi$", "κ": r"$\kappa$", "∞": r"$\infty$", "−": "$-$",
+})  # fmt: skip
+
+
+def is_marked(contents: Contents, column: Column, norm: str) -> bool:
+    """Whether a norm is the best of a column or cannot be told from it; none is when all are within noise."""
+    verdict = contents.verdicts[column]
+    return not verdict.is_noise and (norm == verdict.best or norm in verdict.level_with_best)
+
+
+def differs(contents: Contents, column: Column, norm: str) -> bool:
+    """Whether a norm differs from the baseline beyond chance."""
+    found = contents.verdicts[column].to_baseline
+    return norm in found and found[norm].is_real
+
+
+class _Style(NamedTuple):
+    """How a kind of table writes names and marks."""
+
+    name: Callable[[str], str]
+    value: Callable[[str], str]
+    bold: Callable[[str], str]
+    star: str
+
+
+def markdown(contents: Contents) -> str:
+    """The table for a README: bold for the best, a star for what differs from the baseline beyond chance."""
+    style = _Style(_code, str, lambda text: f"**{text}**", "\\*")
+    head, *rows = _lines(contents, style)
+    body = "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
+    return f"{body}\n\n{_caption(contents, style)}\n"
+
+
+def latex(contents: Contents) -> str:
+    """The table for a paper."""
+    style = _Style(_escaped, _escaped, lambda text: rf"\textbf{{{text}}}", "$^*$")
+    head, *rows = [" & ".join(line) + r" \\" for line in _lines(contents, style)]
+    body = "\n".join(rows)
+    return (
+        "% needs \\usepackage{booktabs}\n"
+        f"\\begin{{tabular}}{{l{'c' * len(contents.labels)}}}\n\\toprule\n{head}\n\\midrule\n{body}\n\\bottomrule\n"
+        f"\\end{{tabular}}\n% {_caption(contents, style)}\n"
+    )
+
+
+def csv(contents: Contents) -> str:
+    """All numbers, one line for each norm and column; accuracies in per cent, differences in points."""
+    file = io.StringIO()
+    writer = csv_module.writer(file, lineterminator="\n")
+    writer.writerow(_HEAD)
+    for column, label in contents.labels.items():
+        verdict = contents.verdicts[column]
+        for norm, found in verdict.summaries.items():
+            gap = verdict.to_baseline.get(norm, Difference(0, math.nan, math.nan, math.nan, math.nan))
+            figures = [_decimal(value) for value in (*found[2:], *gap[1:4])]
+            p = "" if math.isnan(gap.p) else f"{gap.p:.3g}"
+            writer.writerow([norm, label, *column, found.number, found.lost, *figures, p])
+    return file.getvalue()
+
+
+def _lines(contents: Contents, style: _Style) -> list[list[str]]:
+    lines = [["norm", *map(style.name, contents.labels.values())]]
+    for norm in contents.norms:
+        cells = [style.name(norm)]
+        for column, verdict in contents.verdicts.items():
+            text = style.value(mean_and_deviation(verdict.summaries[norm]) or "–")
+            text = style.bold(text) if is_marked(contents, column, norm) else text
+            cells.append(text + style.star * differs(contents, column, norm))
+        lines.append(cells)
+    return lines
+
+
+def _caption(contents: Contents, style: _Style) -> str:
+    number = len(contents.seeds())
+    over = style.value(f"mean ± standard deviation over {number} seed{'s' * (number != 1)}")
+    return (
+        f"Accuracy in per cent, {over}. Bold: the best, and what cannot be told from it. {style.star}: differs from "
+        f"{style.name(contents.baseline)} beyond chance (paired t-test, Holm, {style.value('5 %')})."
+    )
+
+
+def _decimal(value: float) -> str:
+    """Four decimals of a per cent, without the sign of a zero."""
+    return "" if math.isnan(value) else f"{round(value, 4) + 0.0:.4f}"
+
+
+def _code(text: str) -> str:
+    """A code span that neither a pipe nor a backtick ends."""
+    return "`" + text.replace("`", "'").replace("|", "\\|").replace("\n", " ") + "`"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\n", " ").translate(_LATEX)

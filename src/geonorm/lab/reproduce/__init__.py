@@ -1,0 +1,71 @@
+"""Every table and figure of the papers as a named study, at the paper's scale or a laptop's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from ..choices import known
+from ..executors import execute
+from ..runner import Watch
+from ..store import Store
+from . import page, results
+from .results import Results
+from .study import PRESETS, SMOKE, Study
+
+__all__ = ["PRESETS", "SMOKE", "Study", "reproduce", "studies", "study", "write_page"]
+
+_HOMES = {"augnorm-graphs": "augnorm_graphs"}
+
+
+def studies() -> list[Study]:
+    """All studies."""
+    return [study(name) for name in _HOMES]
+
+
+def study(name: str) -> Study:
+    """A study by name; a misspelt one is answered with the closest."""
+    home = import_module(f".{_HOMES[known(name, _HOMES, 'study')]}", __name__)
+    found: Study = home.STUDY
+    return found
+
+
+def reproduce(
+    name: str,
+    preset: str = "laptop",
+    *,
+    seeds: int | None = None,
+    folder: str | Path = "out/reproduce",
+    workers: int | str = 1,
+    watch: Watch | None = None,
+) -> Results:
+    """Run a study. Trainings in the store or in the results file are not repeated; the file grows with every part.
+
+    Args:
+        name: of the study, see ``studies()``.
+        preset: ``"laptop"``, ``"paper"``, or ``"smoke"``, which only shows that it runs.
+        seeds: how many, in place of the preset's own.
+        folder: for ``NAME/PRESET.jsonl`` and the store of unfinished work.
+        workers: as in ``executors.execute``.
+        watch: told of every epoch.
+    """
+    chosen, folder = study(name), Path(folder)
+    parts = chosen.plan(known(preset, (*PRESETS, SMOKE), "preset"))
+    if seeds is not None:
+        parts = {part: replace(recipe, seeds=tuple(range(seeds))) for part, recipe in parts.items()}
+    path, store = folder / name / f"{preset}.jsonl", Store(folder / f"{name}.sqlite")
+    found = results.collect(parts, store, chosen.curves, results.read(path))
+    for recipe in parts.values():
+        done = {record.key for record in found.records}
+        execute([run for run in recipe.runs() if run.key not in done], store, None, workers, watch)
+        found = results.collect(parts, store, chosen.curves, found)
+        results.write(found, path)
+    return found
+
+
+def write_page(name: str, found: Results, folder: str | Path) -> Path:
+    """The page of a study from its results; its path."""
+    chosen = study(name)
+    command = f"geonorm reproduce {name} --preset {found.preset}"
+    return page.write(name, chosen.line, chosen.source, command, chosen.read(found), Path(folder))

@@ -1,0 +1,134 @@
+"""The page of a study: verdicts, tables and charts as Markdown and SVG, the same bytes from the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from ..extras import need
+from ..statistics import summarize
+from .verdicts import Verdict
+
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")  # Okabe and Ito
+DASHES = ("-", "--", "-.", ":")
+
+
+class Table(NamedTuple):
+    """Figures in rows and columns."""
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+class Line(NamedTuple):
+    """One curve with a band around it; ``low`` and ``high`` may be empty."""
+
+    label: str
+    x: Sequence[float]
+    mean: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+class Chart(NamedTuple):
+    """Curves side by side, one panel for each entry of ``panels``."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    panels: Mapping[str, Sequence[Line]]
+    log: bool = False
+
+
+Block: TypeAlias = Table | Chart
+
+
+class Page(NamedTuple):
+    """What a study found.
+
+    Attributes:
+        differs: how the protocol differs from the published one.
+        verdicts: one per claim.
+        blocks: tables and charts.
+    """
+
+    differs: str
+    verdicts: Sequence[Verdict]
+    blocks: Sequence[Block]
+
+
+def spread(values: Mapping[Any, float] | Sequence[float], digits: int = 2) -> str:
+    """Mean ± standard deviation.
+
+    Examples:
+        >>> from geonorm.lab.reproduce.page import spread
+        >>> spread([90.0, 92.0])
+        '91.00 ± 1.41'
+    """
+    found = summarize(values.values() if isinstance(values, Mapping) else values)
+    if not found.number:
+        return ""
+    lost = f" ({found.lost} diverged)" if found.lost else ""
+    return f"{found.mean:.{digits}f}" + (f" ± {found.deviation:.{digits}f}" if found.number > 1 else "") + lost
+
+
+def mean_line(label: str, curves: Sequence[Sequence[float]], factor: float = 1.0) -> Line:
+    """The mean of several curves over epochs, with a band of one standard deviation."""
+    found = [summarize([factor * value for value in values]) for values in zip(*curves, strict=False)]
+    mean = [one.mean for one in found]
+    bands = [[one.mean + sign * one.deviation for one in found] if len(curves) > 1 else [] for sign in (-1, 1)]
+    return Line(label, list(range(1, len(mean) + 1)), mean, *bands)
+
+
+def write(name: str, line: str, source: str, command: str, page: Page, folder: Path) -> Path:
+    """NAME.md and its charts; the path of the first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [f"# {name}\n", f"{line}\n", f"Source: {source}. Run here with `{command}`.\n", "## Verdicts\n"]
+    heads = ("claim", "published", "ours", "verdict", "why")
+    parts.append(_markdown(heads, [(one[0], one[1], one[2], f"**{one[3]}**", one[4]) for one in page.verdicts]))
+    parts.append(f"## How ours differs\n\n{page.differs}\n")
+    for block in page.blocks:
+        parts.append(f"## {block.title}\n")
+        if isinstance(block, Table):
+            parts.append(_markdown(block.heads, block.rows))
+            if block.note:
+                parts.append(f"{block.note}\n")
+        else:
+            picture = f"{name}-{block.name}.svg"
+            _draw(block, folder / picture)
+            parts.append(f"![{block.title}]({picture})\n")
+    path = folder / f"{name}.md"
+    path.write_text("\n".join(parts), encoding="utf-8")
+    return path
+
+
+def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
+
+
+def _draw(chart: Chart, path: Path) -> None:
+    matplotlib = need("matplotlib", "matplotlib")
+    figures = need("matplotlib.figure", "matplotlib")
+    with matplotlib.rc_context({"svg.hashsalt": "geonorm", "svg.fonttype": "none", "path.simplify": False}):
+        columns = min(3, len(chart.panels))
+        rows = -(-len(chart.panels) // columns)
+        figure = figures.Figure(figsize=(max(5.0, 3.6 * columns), 2.9 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axis, (title, lines) in zip(axes, chart.panels.items(), strict=False):
+            for i, line in enumerate(lines):
+                style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
+                axis.plot(line.x, line.mean, label=line.label, linewidth=1.4, **style)
+                if len(line.low):
+                    axis.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.12, linewidth=0)
+            axis.set(title=title, xlabel=chart.x_label, ylabel=chart.y_label, yscale="log" if chart.log else "linear")
+            axis.grid(alpha=0.3)
+            axis.spines[["top", "right"]].set_visible(False)
+        for axis in axes[len(chart.panels) :]:
+            axis.set_visible(False)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+        figure.savefig(path, metadata={"Date": None, "Creator": None})

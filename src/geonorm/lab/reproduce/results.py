@@ -1,0 +1,109 @@
+"""What a study measured, as JSON lines: one line per training, small enough to be kept beside the code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..recipe import Recipe
+from ..store import Store
+
+Pair = tuple[int, int | None]  # seed and fold: runs that share both are compared with each other
+_DIGITS = 5  # of curves: more than a figure or a table shows
+
+
+class Record(NamedTuple):
+    """One training.
+
+    Attributes:
+        key: of the run in a store.
+        part: which part of the study.
+        choices: norm, loss, corruption, seed and fold.
+        figures: by evaluation.
+        curve: by figure, epoch after epoch.
+        seconds: how long it took.
+    """
+
+    key: str
+    part: str
+    choices: dict[str, Any]
+    figures: dict[str, Any]
+    curve: dict[str, list[Any]]
+    seconds: float
+
+    @property
+    def pair(self) -> Pair:
+        """What it shares with the run of another norm that it is compared with."""
+        return self.choices["seed"], self.choices["fold"]
+
+
+class Results(NamedTuple):
+    """All trainings of a study that are done, with the preset they belong to."""
+
+    preset: str
+    records: tuple[Record, ...]
+
+    def of(self, part: str, **choices: Any) -> list[Record]:
+        """The trainings of a part with some choices."""
+        return [
+            record
+            for record in self.records
+            if record.part == part and all(record.choices[name] == value for name, value in choices.items())
+        ]
+
+    def values(self, figure: Callable[[Record], float], part: str, **choices: Any) -> dict[Pair, float]:
+        """A figure of each of them, in per cent or as it is, by seed and fold."""
+        return {record.pair: figure(record) for record in self.of(part, **choices)}
+
+
+def accuracy(evaluation: str = "clean", figure: str = "accuracy") -> Callable[[Record], float]:
+    """The final accuracy under an evaluation, in per cent."""
+    return lambda record: 100 * float(record.figures[evaluation][figure])
+
+
+def collect(parts: Mapping[str, Recipe], store: Store, curves: Sequence[str], before: Results) -> Results:
+    """The trainings of a plan that are done: in a store, or in the results that were there before."""
+    done, known = {one.key: one for one in store.finished()}, {record.key: record for record in before.records}
+    records = []
+    for part, recipe in parts.items():
+        for run in recipe.runs():
+            if run.key in known:
+                records.append(known[run.key]._replace(part=part))
+            elif run.key in done:
+                one = done[run.key]
+                choices = {name: run[name] for name in ("norm", "loss", "corruption", "seed", "fold")}
+                epochs = store.curve(run.key)
+                curve = {name: [_short(epoch[name]) for epoch in epochs if name in epoch] for name in curves}
+                kept = {name: values for name, values in curve.items() if values}
+                records.append(Record(run.key, part, choices, _short(one.figures), kept, round(one.seconds, 2)))
+    return Results(before.preset, tuple(records))
+
+
+def write(results: Results, path: Path) -> None:
+    """As JSON lines, in the order of the plan."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(record._asdict(), ensure_ascii=False, separators=(",", ":")) for record in results.records]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read(path: Path) -> Results:
+    """What ``write`` has written, if anything; the preset is the name of the file."""
+    if not path.exists():
+        return Results(path.stem, ())
+    return Results(path.stem, tuple(_records(path.read_text(encoding="utf-8").splitlines())))
+
+
+def _records(lines: Iterable[str]) -> Iterable[Record]:
+    for line in lines:
+        yield Record(**json.loads(line))
+
+
+def _short(value: Any) -> Any:
+    """Numbers with as many digits as anyone reads."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _short(one) for key, one in value.items()}
+    return [_short(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,42 @@
+"""A study: a table or figure of a paper as trainings to run, and how to read what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..recipe import Recipe
+from .page import Page
+from .results import Results
+
+PRESETS = ("laptop", "paper")
+SMOKE = "smoke"  # every part of the laptop preset, with hardly any work: shows that it runs
+
+Plan = Callable[[str], dict[str, Recipe]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """One named study.
+
+    Attributes:
+        name: how it is called.
+        line: what it shows, in one line.
+        source: which paper, which tables and figures.
+        minutes: about how long each preset takes on two cores; nothing for those that need more.
+        plan: from a preset (or ``"smoke"``) to its trainings, by part.
+        read: from results to the page.
+        curves: figures of every epoch that the results keep.
+    """
+
+    name: str
+    line: str
+    source: str
+    minutes: Mapping[str, float]
+    plan: Plan
+    read: Callable[[Results], Page]
+    curves: tuple[str, ...] = ("loss", "accuracy")
+
+    def data(self, preset: str) -> list[str]:
+        """The data that a preset needs."""
+        return sorted({recipe.data for recipe in self.plan(preset).values()})

@@ -1,0 +1,52 @@
+"""Does a claim hold? From paired differences, and never more than they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ..statistics import LEVEL, Difference, difference
+from .results import Pair
+
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided at this scale"
+
+
+class Verdict(NamedTuple):
+    """What became of one claim.
+
+    Attributes:
+        claim: in a sentence.
+        published: the figures behind it.
+        ours: the same figures, as they came out here.
+        verdict: holds, does not hold, or undecided at this scale.
+        why: the statistics behind it.
+    """
+
+    claim: str
+    published: str
+    ours: str
+    verdict: str
+    why: str
+
+
+def better(one: Mapping[Pair, float], other: Mapping[Pair, float], least: float = 0.0) -> tuple[str, str]:
+    """Whether one is higher than the other by more than ``least``: the verdict, and why."""
+    found = difference({pair: value - least for pair, value in one.items()}, other)
+    if not found.p < LEVEL:
+        return UNDECIDED, _why(found, least)
+    return (HOLDS if found.mean > 0 else FAILS), _why(found, least)
+
+
+def level(one: Mapping[Pair, float], other: Mapping[Pair, float], margin: float) -> tuple[str, str]:
+    """Whether two differ by less than a margin: the interval of their difference lies within it, or outside."""
+    found = difference(one, other)
+    why = f"{_why(found)}; margin ±{margin:g}"
+    if found.low > -margin and found.high < margin:
+        return HOLDS, why
+    return (FAILS if found.low > margin or found.high < -margin else UNDECIDED), why
+
+
+def _why(found: Difference, least: float = 0.0) -> str:
+    mean, low, high = (value + least for value in (found.mean, found.low, found.high))
+    chance = "p < 0.001" if found.p < 0.001 else f"p = {found.p:.3f}"
+    return f"difference {mean:+.2f} [{low:+.2f}, {high:+.2f}], {found.number} pairs, {chance}"

@@ -1,0 +1,78 @@
+"""The processes that train one model together, as torchrun starts them; usually one alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ..surgery import sync
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Team:
+    """Every process has a part of each batch; the first one reads and writes the results.
+
+    Attributes:
+        rank: the number of this process.
+        size: how many there are.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def started(cls) -> Team:
+        """The processes that torchrun started, or this one alone."""
+        if not dist.is_torchelastic_launched():
+            return cls()
+        if not dist.is_initialized():
+            dist.init_process_group("gloo")
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the first process."""
+        return self.rank == 0
+
+    def part(self, index: Tensor) -> Tensor:
+        """Which of the samples are for this process."""
+        return index.tensor_split(self.size)[self.rank]
+
+    def joined(self, part: Tensor, total: int) -> Tensor:
+        """The values of all samples, from those of the parts; no gradient."""
+        if self.size == 1:
+            return part.detach()
+        longest = -(-total // self.size)
+        places = [part.new_empty(longest) for _ in range(self.size)]
+        dist.all_gather(places, torch.cat([part.detach(), part.new_zeros(longest - len(part))]))
+        sizes = [len(one) for one in torch.empty(total).tensor_split(self.size)]
+        return torch.cat([place[:size] for place, size in zip(places, sizes, strict=True)])
+
+    def total(self, part: int) -> int:
+        """The sum of the numbers of all."""
+        sizes = torch.tensor([part])
+        if self.size > 1:
+            dist.all_reduce(sizes)
+        return int(sizes)
+
+    def told(self, value: T) -> T:
+        """What the first process has here."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box)
+        return box[0]
+
+    def wrapped(self, model: nn.Module) -> nn.Module:
+        """The model to call in training: gradients are averaged, and norms over the batch see all of it."""
+        if self.size == 1:
+            return model
+        sync(model)
+        return DistributedDataParallel(model)

@@ -1,0 +1,90 @@
+"""The table as Markdown, LaTeX and CSV: the numbers, the marks, and names that would break them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import pytest
+
+from geonorm.lab import Comparison
+from geonorm.lab.report import tables
+from geonorm.lab.report.contents import gather
+from geonorm.lab.statistics import difference, holm, summarize
+from made_up import around, made_up
+
+OFFSET = "offset(share=0.1)"
+LEVELS = {
+    ("bn", "clean"): 0.98, ("ln", "clean"): 0.98, ("augbn(phi=1.5)", "clean"): 0.98,
+    ("bn", OFFSET): 0.57, ("ln", OFFSET): 0.97, ("augbn(phi=1.5)", OFFSET): 0.85,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    path = tmp_path_factory.mktemp("store") / "r.sqlite"
+    return made_up(path, ["bn", "ln", "augbn(phi=1.5)"], around(LEVELS), corruptions=["clean", OFFSET])
+
+
+def rows_of(found: Comparison) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(tables.csv(gather(found)))))
+
+
+def test_markdown(comparison: Comparison) -> None:
+    lines = tables.markdown(gather(comparison)).splitlines()
+    assert lines[:3] == ["| norm | `clean` | `offset(share=0.1)` |", "| --- | --- | --- |", lines[2]]
+    assert lines[2].startswith("| `bn` | 9")
+    assert lines[3].split(" | ")[2].startswith("**97.")  # the best of its column, which differs from bn
+    assert lines[3].endswith("**\\* |")
+    assert "**" not in lines[3].split(" | ")[1]  # within noise: nobody is best
+    assert "differs from `bn` beyond chance" in lines[-1]
+
+
+def test_latex(comparison: Comparison) -> None:
+    text = tables.latex(gather(comparison))
+    assert text.isascii()
+    assert r"norm & clean & offset(share=0.1) \\" in text
+    assert r" & \textbf{97." in text
+    assert text.count(r" \\") == 4
+    for part in (r"\begin{tabular}{lcc}", r"\toprule", r"\bottomrule", r"$\pm$"):
+        assert part in text
+
+
+def test_csv(comparison: Comparison) -> None:
+    rows = rows_of(comparison)
+    assert len(rows) == 6
+    column = list(comparison.accuracies().values())[1]
+    row = next(row for row in rows if (row["norm"], row["column"]) == ("ln", OFFSET))
+    found = summarize(column["ln"].values())
+    gaps = [difference(column[norm], column["bn"]) for norm in ("ln", "augbn(phi=1.5)")]
+    assert (row["loss"], row["corruption"], row["evaluation"]) == ("erm", OFFSET, "clean")
+    assert (int(row["runs"]), int(row["lost"])) == (5, 0)
+    for name, expected in (
+        ("mean", found.mean), ("deviation", found.deviation), ("low", found.low), ("high", found.high),
+        ("difference", gaps[0].mean), ("p", holm([gap.p for gap in gaps])[0]),
+    ):  # fmt: skip
+        assert float(row[name]) == pytest.approx(expected, rel=1e-3), name
+    assert next(row for row in rows if row["norm"] == "bn")["difference"] == ""
+
+
+def test_names_that_would_break_a_table(tmp_path: Path) -> None:
+    names = ["bn", "a_b|c`d", "100%&{x}\\", 'quo"te,comma']
+    found = made_up(tmp_path / "r.sqlite", names, lambda norm, corruption, seed: 0.9 + 0.001 * seed, seeds=2)
+    markdown = tables.markdown(gather(found)).splitlines()
+    assert markdown[3].startswith(r"| `a_b\|c'd` |")
+    latex = tables.latex(gather(found))
+    assert r"a\_b\textbar{}c`d &" in latex
+    assert r"100\%\&\{x\}\textbackslash{} &" in latex
+    assert [row["norm"] for row in rows_of(found)] == names
+
+
+def test_lost_and_missing_runs(tmp_path: Path) -> None:
+    def accuracy(norm: str, corruption: str, seed: int) -> float:
+        return math.nan if norm == "ln" else 0.9 + 0.001 * seed
+
+    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], accuracy, seeds=3, unfinished=1)
+    assert "| `ln` | – |" in tables.markdown(gather(found))
+    row = rows_of(found)[1]
+    assert (row["runs"], row["lost"], row["mean"], row["p"]) == ("0", "2", "", "")

@@ -1,0 +1,118 @@
+"""The answer and the cautions: right for every kind of outcome, and never a winner from noise."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from geonorm.lab import Comparison, report
+from geonorm.lab.report.contents import gather
+from geonorm.lab.report.phrases import circumstances
+from geonorm.lab.report.words import cautions
+from geonorm.lab.results import Column
+from made_up import around, made_up
+
+OFFSET = "offset(share=0.1)"
+LEVELS = {
+    ("bn", "clean"): 0.98, ("ln", "clean"): 0.98, ("median", "clean"): 0.98,
+    ("bn", OFFSET): 0.57, ("ln", OFFSET): 0.97, ("median", OFFSET): 0.85,
+}  # fmt: skip
+
+
+def test_a_clear_difference(tmp_path: Path) -> None:
+    found = made_up(tmp_path / "r.sqlite", ["bn", "ln", "median"], around(LEVELS), corruptions=["clean", OFFSET])
+    text = report.answer(found)
+    assert text == (
+        "On clean data, all three norms are within noise (97.9–98.0 %). With 10 % of the training samples offset, "
+        "LayerNorm is best: 97.1 %, 39.9 points over BatchNorm (p < 0.001)."
+    )
+    assert "the model's own norm" not in text
+    against_ln = report.answer(found, baseline="ln")
+    assert against_ln.endswith("offset, LayerNorm is best: 97.1 %, better than all others beyond chance.")
+
+
+def test_the_best_is_named_with_those_level_with_it(tmp_path: Path) -> None:
+    levels = {**LEVELS, ("median", "clean"): 0.98, ("bn", "clean"): 0.5}
+    found = made_up(tmp_path / "r.sqlite", ["bn", "ln", "median"], around(levels))
+    assert "is within noise of it." in report.answer(found)
+
+
+def test_higher_but_within_noise_of_the_baseline(tmp_path: Path) -> None:
+    def accuracy(norm: str, corruption: str, seed: int) -> float:
+        return {"bn": [0.95, 0.97, 0.93, 0.96, 0.94], "ln": [0.96, 0.96, 0.961, 0.959, 0.96]}.get(norm, [0.5] * 5)[seed]
+
+    found = made_up(tmp_path / "r.sqlite", ["bn", "ln", "gn"], accuracy)
+    assert report.answer(found) == (
+        "On clean data, LayerNorm comes out highest, 96.0 %, but within noise of BatchNorm (95.0 %); "
+        "clearly behind: GroupNorm."
+    )
+
+
+@pytest.mark.parametrize(
+    ("norms", "seeds", "unfinished", "expected"),
+    [
+        (["bn", "ln"], 5, 10, "No run is finished yet."),
+        (["bn"], 5, 0, "On clean data, BatchNorm reaches 98.0 %, with nothing to compare it to yet."),
+        (["bn", "ln"], 1, 0, "one seed cannot tell an effect from chance."),
+        (["bn", "ln"], 5, 0, "On clean data, both norms are within noise"),
+    ],
+)
+def test_less_than_a_comparison(norms: list[str], seeds: int, unfinished: int, expected: str, tmp_path: Path) -> None:
+    found = made_up(tmp_path / "r.sqlite", norms, around(LEVELS), seeds=seeds, unfinished=unfinished)
+    assert expected in report.answer(found)
+
+
+def texts(found: Comparison, severity: str) -> str:
+    return "\n".join(one.text for one in cautions(gather(found)) if one.severity == severity)
+
+
+def test_cautions(tmp_path: Path) -> None:
+    norms, corruptions = ["bn", "ln", "median"], ["clean", OFFSET]
+    good = made_up(tmp_path / "a.sqlite", norms, around(LEVELS), corruptions=corruptions)
+    assert texts(good, "warning") == "In “clean” the differences are inside the noise: do not choose a norm by them."
+    assert "not for the 2 columns" in texts(good, "note")
+    assert "one test sample of 360 is 0.28 points" in texts(good, "note")
+    few = made_up(tmp_path / "b.sqlite", norms, around(LEVELS), corruptions=corruptions, seeds=2, unfinished=1)
+    assert "1 of 12 runs are not finished (median)" in texts(few, "warning")
+    assert "One pair of runs for each comparison with BatchNorm: nothing can be tested" in texts(few, "warning")
+    folded = made_up(tmp_path / "c.sqlite", ["bn", "ln"], around(LEVELS), folds=3, fold=1)
+    assert "Folds share most of their training samples" in texts(folded, "note")
+
+
+def test_diverged_runs_are_told_and_do_not_win(tmp_path: Path) -> None:
+    def accuracy(norm: str, corruption: str, seed: int) -> float:
+        return math.nan if (norm, seed) == ("ln", 3) else {"bn": 0.5, "ln": 0.9}[norm] + 0.001 * seed**2
+
+    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], accuracy)
+    assert "1 of 10 runs diverged, their loss is no longer a number: ln on clean with seed 3." in texts(
+        found, "warning"
+    )
+    assert "BatchNorm is best" in report.answer(found) or "within noise" in report.answer(found)
+    exploded = made_up(tmp_path / "s.sqlite", ["bn"], around(LEVELS), loss=math.inf)
+    assert "5 of 5 runs diverged" in texts(exploded, "warning")
+
+
+@pytest.mark.parametrize(
+    ("column", "say_loss", "expected"),
+    [
+        (("erm", "clean", "clean"), False, "On clean data"),
+        (("cvar(alpha=0.3)", "gain", "clean"), True,
+         "With 10 % of the training samples multiplied by a wrong gain, with the loss cvar(alpha=0.3)"),
+        (("erm", "spurious(share=0.05)", "bim(eps=0.1)"), False,
+         "With an attribute that misleads in 5 % of the training samples, attacked by bim(eps=0.1)"),
+        (("erm", "offset(share=0.2, strength=3)", "blur(severity=2)"), False,
+         "Trained on offset(share=0.2, strength=3), tested with blur(severity=2)"),
+        (("erm", "<b>", "clean"), False, "Trained on <b>"),
+    ],
+)  # fmt: skip
+def test_circumstances(column: tuple[str, str, str], say_loss: bool, expected: str) -> None:
+    assert circumstances(Column(*column), say_loss) == expected
+
+
+def test_the_baseline_must_be_there(tmp_path: Path) -> None:
+    found = made_up(tmp_path / "r.sqlite", ["ln", "own"], lambda *choices: 0.9, seeds=1)
+    assert gather(found).baseline == "own"
+    with pytest.raises(ValueError, match=r"one of ln, own \(got 'bn'\)"):
+        report.answer(found, baseline="bn")

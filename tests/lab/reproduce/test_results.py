@@ -1,0 +1,81 @@
+"""Results on disk: nothing is lost on the way, nothing is run twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from geonorm.lab import Recipe
+from geonorm.lab import reproduce as room
+from geonorm.lab.reproduce import reproduce, results, study, write_page
+from geonorm.lab.reproduce.page import Chart, Page, Table, mean_line, spread
+from geonorm.lab.reproduce.results import Results, accuracy
+from geonorm.lab.reproduce.study import Study
+from geonorm.lab.reproduce.verdicts import FAILS, HOLDS, UNDECIDED, Verdict, better, level
+
+RECIPE = Recipe(norms=("bn", "none"), seeds=(0, 1), epochs=2, batch_size=256)
+
+
+def read(found: Results) -> Page:
+    lines = [mean_line(norm, [r.curve["loss"] for r in found.of("digits", norm=norm)]) for norm in ("bn", "none")]
+    rows = [[norm, spread(found.values(accuracy(), "digits", norm=norm))] for norm in ("bn", "none")]
+    return Page(
+        "Not at all.",
+        [Verdict("a | claim", "1", "2", HOLDS, "so")],
+        [Table("Accuracy", ["norm", "ours"], rows), Chart("loss", "Loss", "epoch", "loss", {"digits": lines})],
+    )
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Study("small", "A small one", "no paper", {"laptop": 1}, lambda preset: {"digits": RECIPE}, read)
+    monkeypatch.setattr(room, "study", lambda name: small)
+
+
+@pytest.mark.usefixtures("known")
+def test_from_runs_to_the_page(tmp_path: Path) -> None:
+    found = reproduce("small", folder=tmp_path)
+    assert [(one.choices["norm"], one.choices["seed"]) for one in found.records] == [
+        ("bn", 0), ("none", 0), ("bn", 1), ("none", 1)
+    ]  # fmt: skip
+    assert results.read(tmp_path / "small" / "laptop.jsonl") == found
+    assert all(len(one.curve["loss"]) == 2 for one in found.records)
+
+    (tmp_path / "small.sqlite").unlink()  # as on another machine: the file alone says what is done
+    epochs: list[int] = []
+    again = reproduce("small", folder=tmp_path, watch=lambda run, epoch, figures: epochs.append(epoch))
+    assert again == found
+    assert not epochs
+    more = reproduce("small", folder=tmp_path, seeds=3, watch=lambda run, epoch, figures: epochs.append(epoch))
+    assert len(more.records) == 6
+    assert len(epochs) == 4
+
+    pages = [write_page("small", found, tmp_path / place) for place in ("a", "b")]
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    charts = [page.with_name("small-loss.svg").read_bytes() for page in pages]
+    assert charts[0] == charts[1]
+    assert b"<dc:date>" not in charts[0]
+    assert "a &#124; claim" in pages[0].read_text()
+
+
+def test_a_misspelt_name() -> None:
+    with pytest.raises(ValueError, match="did you mean 'augnorm-graphs'"):
+        study("augnorm-graph")
+
+
+def test_verdicts() -> None:
+    one = {(seed, None): 90.0 + seed % 3 for seed in range(9)}
+    higher = {pair: value + 5 + 0.1 * (pair[0] % 2) for pair, value in one.items()}
+    unclear = {pair: value + (-1) ** pair[0] for pair, value in one.items()}
+    assert better(higher, one)[0] == HOLDS
+    assert better(one, higher)[0] == FAILS
+    assert better(unclear, one)[0] == UNDECIDED
+    assert better(higher, one, least=4)[0] == HOLDS
+    assert better(higher, one, least=6)[0] == FAILS
+    assert level(unclear, one, margin=2)[0] == HOLDS
+    assert level(higher, one, margin=2)[0] == FAILS
+    assert level(unclear, one, margin=0.5)[0] == UNDECIDED
+    assert "+5.04" in better(higher, one, least=4)[1]
+    few = {(0, None): 1.0}
+    assert better(few, {(0, None): 0.0})[0] == UNDECIDED
