@@ -10,6 +10,7 @@ import pytest
 from geonorm.lab import Recipe, Store
 from geonorm.lab.bars import busy
 from geonorm.lab.progress import Lines, LiveTable, Watcher, shown
+from geonorm.lab.recipe import Run
 from geonorm.lab.store import Epoch
 
 RUNS = Recipe(norms=("bn", "ln"), seeds=(0, 1), epochs=10).runs()
@@ -86,7 +87,7 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    runs = Recipe(norms=("bn", "augbn(phi=1.5, spread=[bold])"), seeds=(0,), epochs=1).runs()
+    runs = [Run({**run.choices, "norm": "augbn[bold]"}) for run in RUNS[:1]]
     store = Store(tmp_path / "r.sqlite")
     for run in runs:
         store.add(run.choices)
@@ -94,7 +95,7 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     screen = io.StringIO()
     with Live(console=Console(file=screen, force_terminal=True, width=90), auto_refresh=False) as live:
         LiveTable(live).show(Watcher(runs, store).look())
-    assert "spread=[bold]" in screen.getvalue()
+    assert "augbn[bold]" in screen.getvalue()
 
 
 def test_lines_count_on(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from geonorm.lab import Recipe
 from geonorm.lab.choices import parse_evaluation
+from geonorm.lab.store import key_of
 
 
 def test_runs_are_all_combinations() -> None:
@@ -55,12 +56,56 @@ def test_keys_know_every_choice() -> None:
         ({"folds": 1}, "folds"),
         ({"lr": 0}, "lr > 0"),
         ({"optimizer": "sdg"}, "did you mean 'sgd'"),
-        ({"decay": "exp"}, "unknown decay 'exp'; known are constant"),
+        ({"decay": "exp"}, "unknown decay"),
+        ({"lr": "0.1"}, "lr to be a number"),
+        ({"lr": float("inf")}, "lr to be a number"),
+        ({"momentum": 2}, "momentum from 0"),
+        ({"weight_decay": "0"}, "weight_decay to be a number"),
+        ({"seeds": "3"}, "seeds to be whole numbers"),
+        ({"seeds": (1.5,)}, "seeds to be whole numbers"),
+        ({"seeds": (-1,)}, "seeds to be whole numbers"),
+        ({"seeds": (2**62,)}, "seeds to be whole numbers"),
+        ({"seeds": True}, "seeds to be whole numbers"),
+        ({"norms": {"bn": 1}}, "norms to be a list"),
+        ({"norms": None}, "norms to be a list"),
+        ({"norms": ("augbn(ph=1.5)",)}, "did you mean 'phi'"),
+        ({"norms": ("augbn(phi=1.5)", "augbn( phi=1.50 )")}, "each of norms once"),
+        ({"losses": ("erm", "erm()")}, "each of losses once"),
+        ({"losses": ("cvar(alpha=abc)",)}, "alpha in .* to be a number"),
+        ({"corruptions": ("labels(strength=3)",)}, "no strength"),
+        ({"corruptions": ("offset(share=2)",)}, "share in .* from 0 to 1"),
+        ({"evaluations": ("blur",)}, r"as in blur\(severity=3\)"),
+        ({"evaluations": ("blur(severity=9)",)}, "severity in .* to be 1, 2, 3, 4 or 5"),
+        ({"evaluations": ("clean(samples=0)",)}, "samples in .* whole number from 1"),
+        ({"evaluations": ("clean(recalibrated=yes)",)}, "recalibrated in .* true or false"),
+        ({"evaluations": ("fgsm(eps=8/255)",)}, "eps in .* to be a number"),
+        ({"evaluations": ("bim(steps=0)",)}, "steps in .* whole number from 1"),
+        ({"evaluations": ("noise(std=-1)",)}, "std in .* number from 0"),
+        ({"data": 3}, "data to be a name"),
+        ({"data_options": {"folder": Path("x")}}, "data_options to be a table of texts, numbers"),
+        ({"data_options": {1: 2}}, "data_options to be a table"),
+        ({"model_options": None}, "model_options to be a table"),
     ],
 )
 def test_mistakes(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Recipe(**fields)  # type: ignore[arg-type]
+
+
+def test_one_recipe_has_one_key() -> None:
+    """However it is written: what is done is not repeated."""
+    spellings = [
+        Recipe(norms=["augbn(phi=1.5)"], losses="cvar(alpha=0.2)", lr=1, seeds=[0], evaluations=["fgsm(eps=1)"]),
+        Recipe(norms="augbn( phi=1.50)", losses=["cvar(alpha=.2)"], lr=1.0, seeds=0, evaluations="fgsm(eps=1.0 )"),
+    ]
+    assert spellings[0] == spellings[1]
+    assert len({recipe.runs()[0].key for recipe in spellings}) == 1
+
+
+def test_keys_stay_what_they_are() -> None:
+    """In every process and version: stores live longer than either."""
+    choices = {"seed": 0, "norm": "augbn(phi=1.5)", "lr": 0.1, "fold": None, "ünits": [1, True]}
+    assert key_of(choices) == "75fb5d285f3859aa"
 
 
 def test_evaluations() -> None:

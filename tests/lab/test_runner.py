@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,11 +13,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
-from geonorm.lab import Comparison, Recipe, Store, compare, run
+from geonorm.lab import Comparison, Recipe, Store, run
 from geonorm.lab.executors import default_workers, execute
+from geonorm.lab.recipe import Run
 from geonorm.lab.runner import RunsFailed, checkpoint_of
 
 SMALL = Recipe(
@@ -162,59 +162,83 @@ def test_an_interrupted_run_is_taken_up(whole: Comparison, tmp_path: Path, monke
     assert {one.key: one.figures for one in store.finished()}[other.key] == expected[other.key]
 
 
-def broken_model() -> nn.Module:
-    raise ValueError("no such model today")
+def interrupted(store: Store, one: Run) -> Path:
+    """A run stopped after its first epoch; its saved state."""
+
+    def stop(*news: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute([one], store, watch=stop)
+    return checkpoint_of(store, one)
 
 
-def little_data() -> tuple[TensorDataset, TensorDataset]:
-    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
-    samples = TensorDataset(x, (x[:, 0] > 0).long())
-    return samples, samples
+def test_a_state_without_its_store_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the file was moved away to start anew: the curve must begin at the first epoch."""
+    monkeypatch.setattr("geonorm.lab.runner.SAVE_EVERY", 0.0)
+    one = SMALL.runs()[0]
+    interrupted(Store(tmp_path / "r.sqlite"), one)
+    (tmp_path / "r.sqlite").rename(tmp_path / "old.sqlite")
+    store = Store(tmp_path / "r.sqlite")
+    with pytest.warns(UserWarning, match="belongs to another results file"):
+        execute([one], store)
+    assert len(store.curve(one.key)) == 2
 
 
-def loaders() -> tuple[DataLoader[Any], DataLoader[Any]]:
-    train, test = little_data()
-    return DataLoader(train, 16, shuffle=True), DataLoader(test, 30)
+def test_a_state_of_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geonorm.lab.runner.SAVE_EVERY", 0.0)
+    store, one = Store(tmp_path / "r.sqlite"), SMALL.runs()[0]
+    saved = interrupted(store, one)
+    torch.save({**torch.load(saved, weights_only=True), "model": {}}, saved)
+    with pytest.raises(RunsFailed, match="does not fit the model, which has changed since: delete it"):
+        execute([one], store)
 
 
-def little_model() -> nn.Module:
-    return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+def test_no_room_for_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> None:
+        raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+
+    monkeypatch.setattr(torch, "save", full)
+    store, one = Store(tmp_path / "r.sqlite"), SMALL.runs()[0]
+    with pytest.raises(RunsFailed, match=r"cannot be saved in .*make room.*everything up to now is kept"):
+        execute([one], store)
+    assert len(store.curve(one.key)) == 2
+    monkeypatch.undo()
+    execute([one], store)
+    assert len(store.finished()) == 1
 
 
-def test_a_run_that_fails_is_named_and_can_be_tried_again(tmp_path: Path) -> None:
-    with pytest.raises(RunsFailed, match=r"2 of 2 runs failed.*no such model today"):
-        compare(broken_model, little_data, ["own", "ln"], seeds=1, epochs=1, store=tmp_path / "r.sqlite")
+def test_runs_with_others_are_told(tmp_path: Path) -> None:
+    recipe = Recipe(norms=("bn",), seeds=(0,), epochs=1)
+    store = Store(tmp_path / "r.sqlite")
+    key = store.add(recipe.runs()[0].choices)
+    with sqlite3.connect(store.path) as file:
+        file.execute("INSERT INTO claims VALUES (?, 'elsewhere', 1, '1', ?)", (key, time.time()))
+    with pytest.warns(UserWarning, match="1 of 1 runs are with other processes"):
+        assert not run(recipe, store.path).finished()
 
 
-def test_a_norm_that_replaces_nothing_is_no_run_of_it(tmp_path: Path) -> None:
-    """Left as it is, the model would pass for one with LayerNorm."""
-    with pytest.raises(RunsFailed, match=r"1 of 2 runs failed.*expected ln to replace a norm.*gn\(groups=1\)"):
-        compare(little_model, little_data, ["own", "ln"], seeds=1, epochs=1, store=tmp_path / "r.sqlite")
+def test_a_norm_that_the_model_cannot_have_shows_first(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'in' is over instance"):
+        run(Recipe(norms=("bn", "in"), seeds=(0,), epochs=1), tmp_path / "r.sqlite")
 
 
-def test_own_model_and_data(tmp_path: Path) -> None:
-    found = compare(
-        little_model,
-        little_data,
-        ["own", "robustbn", "pop"],
-        seeds=2,
-        epochs=3,
-        batch_size=20,
-        store=tmp_path / "r.sqlite",
-    )
-    assert len(found.finished()) == 6
-    assert [line.split()[0] for line in found.table().splitlines()[2:]] == ["own", "robustbn", "pop"]
-    assert all(len(curve) == 3 for curve in found.curves().values())
+def test_a_spurious_attribute_reaches_the_test_samples(tmp_path: Path) -> None:
+    recipe = Recipe(data="subpopulations", norms=("bn",), corruptions=("spurious(share=0.05)",), seeds=(0,), epochs=1)
+    (one,) = run(recipe, tmp_path / "r.sqlite").finished()
+    agrees, disagrees = one.figures["clean"]["groups"]
+    assert agrees > 0.9
+    assert disagrees < 0.5
 
 
-def test_own_loaders(tmp_path: Path) -> None:
-    found = compare(little_model, loaders, ["augbn(phi=1.5)"], seeds=[3], epochs=1, store=tmp_path / "r.sqlite")
-    assert len(found.finished()) == 1
-
-
-def test_data_that_is_no_pair(tmp_path: Path) -> None:
-    with pytest.raises(RunsFailed, match="expected make_data to give"):
-        compare(little_model, lambda: 3, ["bn"], seeds=1, epochs=1, store=tmp_path / "r.sqlite")
+def test_the_process_stays_as_it_was(tmp_path: Path) -> None:
+    threads, states = torch.get_num_threads(), (torch.get_rng_state(), random.getstate())
+    torch.set_num_threads(threads + 1)
+    run(Recipe(norms=("bn",), seeds=(0,), epochs=1), tmp_path / "r.sqlite")
+    assert torch.get_num_threads() == threads + 1
+    torch.set_num_threads(threads)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
 
 
 def test_folds(tmp_path: Path) -> None:

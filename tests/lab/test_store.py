@@ -134,6 +134,39 @@ def test_damaged(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"this is no database")
 
 
+def test_damaged_figures(store: Store) -> None:
+    store.finish(store.add(CHOICES), {"clean": {"accuracy": 0.9}}, 1.0)
+    with sqlite3.connect(store.path) as file:
+        file.execute("UPDATE results SET figures = replace(figures, ':', ';')")
+    with pytest.raises(StoreError, match=r"results\.sqlite are damaged .* move the file away"):
+        store.finished()
+
+
+@pytest.mark.parametrize("table", ["CREATE TABLE people (name)", "CREATE TABLE runs (key, choices, score)"])
+def test_another_database_is_left_alone(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as file:
+        file.execute(table)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"expected results in .*other\.sqlite .*another version of geonorm.*--store"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_what_is_known_is_not_written_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished comparison can be looked at in a folder that cannot be written."""
+    keys = store.add_all([CHOICES, {"seed": 1}])
+    connect = sqlite3.connect
+
+    def reading(path: Path, **named: Any) -> sqlite3.Connection:
+        return connect(f"file:{path}?mode=ro", uri=True, **named)
+
+    monkeypatch.setattr(sqlite3, "connect", reading)
+    assert Store(store.path).add_all([CHOICES, {"seed": 1}]) == keys
+    with pytest.raises(StoreError, match="cannot be written"):
+        store.add({"seed": 2})
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_read_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

@@ -173,12 +173,70 @@ def test_compiles_and_takes_any_shape(loss: Callable[..., robust.RobustLoss]) ->
     assert weights.shape == (4, 6)
     (gradient,) = torch.autograd.grad(value, losses)
     torch.testing.assert_close(gradient, expected.weights)
+    for size in (25, 3):  # the last batch of an epoch is smaller
+        torch.testing.assert_close(run(sample(size).float()), loss(sample(size).float(), 0.3, 0.1))
 
 
 @pytest.mark.parametrize("loss", DORO)
 def test_infinite_and_nan_losses_show(loss: Callable[..., robust.RobustLoss]) -> None:
-    assert float(loss(torch.tensor([1.0, math.nan, 2.0]), 0.5, 0.0).loss) != float("inf")
     assert math.isnan(float(loss(torch.tensor([1.0, math.nan, 2.0]), 0.5, 0.0).loss))
+    assert math.isnan(float(loss(torch.tensor([1.0, math.nan, 2.0, 3.0]), 0.5, 0.25).loss)), "not dropped unseen"
+    assert float(loss(torch.tensor([1.0, math.inf, 2.0]), 0.5, 0.0).loss) == math.inf
+
+
+@pytest.mark.parametrize("loss", DORO)
+def test_infinite_outliers_are_dropped(loss: Callable[..., robust.RobustLoss]) -> None:
+    losses = torch.tensor([1.0, 2.0, math.inf, 3.0], requires_grad=True)
+    found = loss(losses, 0.5, 0.25)
+    torch.testing.assert_close(found.loss, loss(torch.tensor([1.0, 2.0, 3.0]), 0.5, 0.0).loss)
+    (gradient,) = torch.autograd.grad(found.loss, losses)
+    torch.testing.assert_close(gradient, found.weights)
+
+
+@pytest.mark.parametrize("loss", DORO)
+@pytest.mark.parametrize("outlier", [1e8, math.inf])
+def test_whole_outliers_leave_no_rest(loss: Callable[..., robust.RobustLoss], outlier: float) -> None:
+    """0.29 · 100 is 28.999999999999996 in binary."""
+    rest = sample(71)
+    losses = torch.cat([torch.full((29,), outlier, dtype=torch.float64), rest])
+    assert float(loss(losses, 0.5, 0.29).loss) == pytest.approx(float(loss(rest, 0.5, 0.0).loss), rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", DORO)
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_counts_every_sample(loss: Callable[..., robust.RobustLoss], kind: torch.dtype) -> None:
+    """bfloat16 has no whole numbers over 256 of its own."""
+    losses = torch.rand(3000, generator=torch.Generator().manual_seed(0)).to(kind)
+    for alpha in (0.5, 0.1, 0.003):
+        found, exact = loss(losses, alpha, 0.05), loss(losses.double(), alpha, 0.05)
+        assert (found.loss.dtype, found.weights.dtype) == (kind, kind)
+        assert float(found.loss) == pytest.approx(float(exact.loss), rel=torch.finfo(kind).eps)
+        torch.testing.assert_close(found.weights.double(), exact.weights, rtol=0.02, atol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [1e-25, 1e25])
+@pytest.mark.parametrize("shift", [0.0, 2.0**22])
+def test_chi_square_keeps_its_digits(factor: float, shift: float) -> None:
+    losses = torch.tensor([1.0, 2.0, 3.0, 0.0])
+    plain, other = robust.chi_square(losses, 0.6), robust.chi_square((losses + shift) * factor, 0.6)
+    tolerance = 1e-6 if shift == 0 else 0.1  # so large a shift leaves the float32 two bits after the point
+    torch.testing.assert_close(other.weights, plain.weights, rtol=tolerance, atol=0)
+    torch.testing.assert_close(other.loss / factor - shift, plain.loss, rtol=1e-6, atol=shift * 2e-7)
+
+
+def test_single_precision_is_near_double() -> None:
+    losses = sample(2000, seed=4).float()
+    for alpha in (0.05, 0.3, 0.9, 0.9999):
+        found, exact = robust.chi_square(losses, alpha), robust.chi_square(losses.double(), alpha)
+        assert float(found.loss) == pytest.approx(float(exact.loss), rel=1e-6)
+        assert float((found.weights.double() - exact.weights).abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("loss", DORO)
+def test_hardly_any_share_is_the_largest_loss(loss: Callable[..., robust.RobustLoss]) -> None:
+    losses = sample(1000).float()
+    assert loss(losses, 1e-200, 0.0).loss == losses.max()
+    assert loss(losses, 1e-9, 0.1).loss == losses.sort(descending=True).values[100]
 
 
 def test_bad_arguments() -> None:

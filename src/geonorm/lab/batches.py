@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from .data import Split
-from .extras import need
+from .packed_graphs import PackedGraphs
 from .team import Team
 
 
@@ -34,18 +35,30 @@ def in_order(split: Split, size: int) -> Iterator[Batch]:
 def shuffled(split: Split, size: int, seed: int, epoch: int, team: Team) -> Iterator[tuple[int, Batch]]:
     """All samples in an order of their own for every seed and epoch: the size of each batch, and this process's part.
 
-    A last batch of one sample is left out: it has no statistics of its own.
+    A last batch of one sample is left out where the others are larger: it has no statistics of its own.
     """
     generator = torch.Generator().manual_seed(1_000_003 * seed + epoch)
     for part in torch.randperm(len(split), generator=generator).split(size):
-        if len(part) > 1 or len(split) == 1:
+        if len(part) > 1 or size == 1 or len(split) == 1:
             yield len(part), _batch(split, team.part(part))
 
 
+class Inputs:
+    """The inputs of all samples in batches, read anew every time one goes through them."""
+
+    def __init__(self, split: Split, size: int) -> None:
+        self.split, self.size = split, size
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return (batch.inputs for batch in in_order(self.split, self.size))
+
+
 def _batch(split: Split, index: Tensor) -> Batch:
-    if isinstance(split.x, list):
-        graphs = need("torch_geometric.data", "torch_geometric").Batch.from_data_list(
-            [split.x[i] for i in index.tolist()]
-        )
-        return Batch((graphs.x, graphs.edge_index, graphs.batch, graphs.num_graphs), split.y[index])
-    return Batch((split.x[index],), split.y[index])
+    if not isinstance(split.x, list):
+        return Batch((split.x[index],), split.y[index])
+    if split not in _PACKED:
+        _PACKED[split] = PackedGraphs(split.x)
+    return Batch(_PACKED[split].batch(index), split.y[index])
+
+
+_PACKED: WeakKeyDictionary[Split, PackedGraphs] = WeakKeyDictionary()

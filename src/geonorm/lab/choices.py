@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from .. import robust
 from ..nn.specs import parse_call
-from .data import DEGRADATIONS, Split, corrupt
+from .data import DEGRADATIONS, Split, Task, corrupt, corrupt_task
 
 Loss = Callable[[Tensor], robust.RobustLoss]
 LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
@@ -28,6 +29,30 @@ EVALUATIONS: dict[str, tuple[str, ...]] = {
     "fgsm": ("eps",),
     "bim": ("eps", "step", "steps"),
     "pgd": ("eps", "step", "steps"),
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+# What the arguments must be, in words and as a test. A wrong one shows before anything is trained.
+_VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "recalibrated": ("true or false", lambda value: isinstance(value, bool)),
+    "samples": ("a whole number from 1", _is_whole),
+    "steps": ("a whole number from 1", _is_whole),
+    "severity": ("1, 2, 3, 4 or 5", lambda value: _is_whole(value) and value <= 5),
+    "std": ("a number from 0", lambda value: _is_number(value) and value >= 0),
+    "eps": ("a number from 0", lambda value: _is_number(value) and value >= 0),
+    "step": ("a number from 0", lambda value: _is_number(value) and value >= 0),
+    "alpha": ("a number", _is_number),
+    "share": ("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1),
+    "strength": ("a number", _is_number),
+    "trim": (f"one of {', '.join(robust.losses.TRIMS)}", lambda value: value in robust.losses.TRIMS),
 }
 
 
@@ -68,23 +93,45 @@ def parse_loss(text: str) -> Loss:
     return loss
 
 
-def parse_corruption(text: str) -> Callable[[Split, int], Split]:
-    """What happens to the training samples, such as ``offset(share=0.1)``: a function of them and a seed."""
+def parse_corruption(text: str) -> Callable[[Task, int], Task]:
+    """What happens to the training samples, such as ``offset(share=0.1)``: a function of the task and a seed."""
     name, arguments = parse_call(text, "'clean' or 'offset(share=0.1)'")
     known(name, CORRUPTIONS, "corruption")
     _check(text, arguments, () if name == "clean" else ("share", "strength"))
     if name == "clean":
-        return lambda split, seed: split
-    return lambda split, seed: corrupt(split, name, seed=seed, **arguments)
+        return lambda task, seed: task
+    corrupt(Split(torch.zeros(2, 1), torch.arange(2)), name, **arguments)
+    return lambda task, seed: corrupt_task(task, name, seed=seed, **arguments)
 
 
 def parse_evaluation(text: str) -> Evaluation:
     """How the trained model is tested, such as ``noise(std=0.25)`` or ``bim(eps=0.03, samples=500)``."""
     name, arguments = parse_call(text, "'clean' or 'noise(std=0.25)'")
-    known(name, EVALUATIONS, "evaluation")
-    _check(text, arguments, (*EVALUATIONS[name], *_EVERY))
-    own = {key: value for key, value in arguments.items() if key not in _EVERY}
-    return Evaluation(name, own, bool(arguments.get("recalibrated", False)), arguments.get("samples"))
+    own = EVALUATIONS[known(name, EVALUATIONS, "evaluation")]
+    _check(text, arguments, (*own, *_EVERY), required=[key for key in own if key == "severity"])
+    given = {key: value for key, value in arguments.items() if key in own}
+    return Evaluation(name, given, arguments.get("recalibrated", False), arguments.get("samples"))
+
+
+def spelled(text: str) -> str:
+    """A choice as it is stored: one spelling for all that differ in spaces and in how numbers are written.
+
+    Examples:
+        >>> from geonorm.lab.choices import spelled
+        >>> spelled(" augbn( phi = 1.50,learn_phi=True)")
+        'augbn(phi=1.5, learn_phi=true)'
+    """
+    name, arguments = parse_call(text, "'bn' or 'cvar(alpha=0.2)'")
+    inside = ", ".join(f"{key}={_word(value)}" for key, value in arguments.items())
+    return f"{name}({inside})" if inside else name
+
+
+def _word(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def known(name: str, names: Iterable[str], what: str) -> str:
@@ -102,6 +149,12 @@ def _check(text: str, arguments: Mapping[str, Any], takes: Iterable[str], requir
     for key in arguments:
         if key not in takes:
             raise ValueError(f"unknown argument {key!r} in {text!r}; it takes {', '.join(takes) or 'none'}")
+        expected, fits = _VALUES[key]
+        if not fits(arguments[key]):
+            raise ValueError(f"expected {key} in {text!r} to be {expected} (got {arguments[key]!r})")
     missing = [key for key in required if key not in arguments]
     if missing:
-        raise ValueError(f"expected {', '.join(missing)} in {text!r}, as in {text.split('(')[0]}({missing[0]}=0.1)")
+        example = "3" if missing[0] == "severity" else "0.1"
+        raise ValueError(
+            f"expected {', '.join(missing)} in {text!r}, as in {text.split('(')[0]}({missing[0]}={example})"
+        )

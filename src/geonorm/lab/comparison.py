@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from .check import check_at_hand, check_names
 from .executors import execute
-from .own import OWN_NORMS, Factories, MakeData, MakeModel
+from .factories import OWN_NORMS, Factories, MakeData, MakeModel, code_of, is_own, name_of
+from .loading import named_object
 from .recipe import Recipe, Run
 from .results import Comparison
 from .runner import Source, Watch
@@ -28,14 +30,14 @@ def run(
     """
     check_names(recipe)
     check_at_hand(recipe)
-    return _carry_out(recipe.runs(), store, None, workers, watch)
+    return _carry_out(planned(recipe), store, None, workers, watch)
 
 
 def compare(
     make_model: MakeModel,
     make_data: MakeData,
-    norms: Sequence[str] = OWN_NORMS,
-    losses: Sequence[str] = ("erm",),
+    norms: str | Sequence[str] = OWN_NORMS,
+    losses: str | Sequence[str] = ("erm",),
     seeds: int | Sequence[int] = 5,
     *,
     store: str | Path = "out/compare.sqlite",
@@ -51,8 +53,8 @@ def compare(
         norms: specs, see ``geonorm.norms()``.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         seeds: how many, or which.
-        store: the results file. Runs in it are known by the names of the two functions: change the name or the file
-            when you change what they do.
+        store: the results file. Runs in it are known by the names and the text of the two functions; what these call
+            is not looked at: take another file when that has changed.
         workers: as in ``executors.execute``; several need functions that can be imported.
         watch: told of every epoch.
         training: fields of ``Recipe``: epochs, batch_size, lr, corruptions, evaluations, ...
@@ -73,14 +75,25 @@ def compare(
         2
     """
     recipe = Recipe(
-        data=_name(make_data),
-        model=_name(make_model),
-        norms=tuple(norms),
-        losses=tuple(losses),
+        data=name_of(make_data),
+        model=name_of(make_model),
+        norms=norms,  # type: ignore[arg-type]
+        losses=losses,  # type: ignore[arg-type]
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
         **training,
     )
-    return _carry_out(recipe.runs(), store, Factories(make_model, make_data), workers, watch)
+    code = code_of(make_model, make_data)
+    runs = [Run({**one.choices, "code": code}) for one in recipe.runs()]
+    return _carry_out(runs, store, Factories(make_model, make_data), workers, watch)
+
+
+def planned(recipe: Recipe) -> list[Run]:
+    """The runs of a recipe. Functions of one's own are known by their text too, so that a changed one is run again."""
+    own = [named_object(name, what) for what, name in (("data", recipe.data), ("model", recipe.model)) if is_own(name)]
+    if not own:
+        return recipe.runs()
+    code = code_of(*own)
+    return [Run({**one.choices, "code": code}) for one in recipe.runs()]
 
 
 def _carry_out(
@@ -88,8 +101,11 @@ def _carry_out(
 ) -> Comparison:
     store = Store(path)
     execute(runs, store, source, workers, watch)
+    left = sum(not store.is_finished(run.key) for run in runs)
+    if left:
+        warnings.warn(
+            f"{left} of {len(runs)} runs are with other processes, or were with one that has ended on another machine "
+            "in the last five minutes: start again later to have them all",
+            stacklevel=3,
+        )
     return Comparison(tuple(runs), store)
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__qualname__)}"

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .. import robust
 from ..surgery import recalibrate
-from .batches import in_order
+from .batches import Inputs, in_order
 from .choices import ATTACKS, Evaluation
-from .data import Split, Task, degrade
+from .data import DEGRADATIONS, Split, Task, degrade
 from .train import correct
 
 _BATCH = 256
@@ -30,11 +30,12 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[s
     """
     split = task.test
     if how.samples is not None:
-        split = split.take(torch.arange(min(how.samples, len(split))))
+        # Drawn, always the same ones: the first of a folder of images would be of one class.
+        order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
+        split = split.take(order[: how.samples].sort().values)
     model = copy.deepcopy(model)
     if how.recalibrated:
-        batches = [batch.inputs for batch in in_order(task.train, _BATCH)]
-        recalibrate(model, batches, forward=lambda net, inputs: net(*inputs))
+        recalibrate(model, Inputs(task.train, _BATCH), forward=lambda net, inputs: net(*inputs))
     right = correct(model, _changed(model, split, how, seed))
     found: dict[str, Any] = {"accuracy": float(right.double().mean()), "correct": int(right.sum()), "total": len(right)}
     if split.groups is not None:
@@ -59,4 +60,24 @@ def _changed(model: nn.Module, split: Split, how: Evaluation, seed: int) -> Spli
             for batch in in_order(replace(split, x=x), _BATCH)
         ]
         return replace(split, x=torch.cat(parts))
-    return degrade(split, how.name, seed=seed, **how.arguments)
+    return degrade(replace(split, x=x), how.name, seed=seed, **how.arguments)
+
+
+def check_evaluation(task: Task, how: Evaluation) -> None:
+    """Raise where the samples do not allow an evaluation: before the training, not after it."""
+    if how.name == "clean":
+        return
+    if isinstance(task.test.x, list):
+        raise ValueError(f"expected samples that are tensors for the evaluation {how.name!r} (got graphs); use 'clean'")
+    if not isinstance(task.test.x, Tensor):
+        return  # images in files are what they must be
+    x = task.test.x
+    if not x.is_floating_point():
+        raise ValueError(f"expected floating-point inputs for the evaluation {how.name!r} (got {x.dtype}); use 'clean'")
+    if how.name in DEGRADATIONS and how.name != "noise" and x.dim() != 4:
+        raise ValueError(f"expected images for the evaluation {how.name!r} (got inputs of shape {tuple(x.shape[1:])})")
+    if how.name != "noise" and len(x) and not 0 <= float(x.min()) <= float(x.max()) <= 1:
+        raise ValueError(
+            f"expected inputs from 0 to 1 for the evaluation {how.name!r} (got {float(x.min()):.4g} to "
+            f"{float(x.max()):.4g}); scale the data, and put geonorm.robust.Standardize into the model"
+        )

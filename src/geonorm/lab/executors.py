@@ -48,8 +48,7 @@ def execute(
     team = Team.started()
     _check_size(runs, team, workers)
     if team.leads:
-        for run in runs:
-            store.add(run.choices)
+        store.add_all(run.choices for run in runs)
     waiting = team.told([run for run in runs if team.leads and not store.is_finished(run.key)])
     if not waiting:
         return

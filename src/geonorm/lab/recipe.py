@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..nn.specs import parse_spec
+from ..nn.specs import create_norm, parse_spec
 from .augment import AUGMENTS
-from .choices import known, parse_corruption, parse_evaluation, parse_loss
+from .choices import known, parse_corruption, parse_evaluation, parse_loss, spelled
 from .extras import need
 from .probes import PROBES
 from .store import key_of
@@ -21,6 +23,22 @@ OWN = "own"  # in the place of a norm: the model's own ones stay
 DIGITS = Path(__file__).with_name("digits.toml")  # the comparison that `geonorm compare` makes unless told otherwise
 OPTIMIZERS = ("sgd", "adam", "sphere_sgd")
 DECAYS = ("constant", "linear", "cosine", "step")
+
+
+def _check_norm(spec: str) -> None:
+    if spec == OWN:
+        return
+    parsed = parse_spec(spec)
+    if parsed.norm.build is not None:
+        create_norm(parsed)  # a wrong argument shows now
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "norms": _check_norm,
+    "losses": parse_loss,
+    "corruptions": parse_corruption,
+    "evaluations": parse_evaluation,
+}
 
 
 @dataclass(frozen=True)
@@ -84,36 +102,46 @@ class Recipe:
     processes: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("norms", "losses", "corruptions", "evaluations", "seeds", "milestones", "augment", "probes"):
-            values = getattr(self, name)
-            values = (values,) if isinstance(values, str | int) else tuple(values)
-            if not values and name not in ("milestones", "augment", "probes"):
-                raise ValueError(f"expected at least one of {name} (got none)")
-            if len(set(values)) < len(values):
-                raise ValueError(f"expected each of {name} once (got {values})")
-            object.__setattr__(self, name, values)
+        for name, parse in _PARSERS.items():
+            specs = tuple(spelled(spec) for spec in _listed(name, getattr(self, name)))
+            for spec in specs:
+                parse(spec)
+            self._set_once(name, specs)
+        seeds = _listed("seeds", self.seeds)
+        for seed in seeds:
+            if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+                raise ValueError(f"expected seeds to be whole numbers from 0 to 2**32 - 1 (got {seed!r})")
+        self._set_once("seeds", seeds)
         for name, names in (("augment", AUGMENTS), ("probes", PROBES)):
-            for value in getattr(self, name):
-                known(value, names, name)
-        for name, parse in (
-            ("norms", parse_spec),
-            ("losses", parse_loss),
-            ("corruptions", parse_corruption),
-            ("evaluations", parse_evaluation),
-        ):
-            for value in getattr(self, name):
-                if value != OWN or name != "norms":
-                    parse(value)
+            object.__setattr__(self, name, tuple(known(one, names, name) for one in _listed(name, getattr(self, name))))
+        shares = tuple(_number("milestones", share) for share in _listed("milestones", self.milestones))
+        object.__setattr__(self, "milestones", shares)
         for name in ("epochs", "batch_size", "threads", "processes"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"expected {name} to be a whole number from 1 (got {value!r})")
         if not isinstance(self.folds, int) or self.folds < 0 or self.folds == 1:
             raise ValueError(f"expected folds to be 0, or at least 2 (got {self.folds!r})")
-        if not self.lr > 0:
-            raise ValueError(f"expected lr > 0 (got {self.lr!r})")
+        for name in ("lr", "momentum", "weight_decay", "weight_scale"):
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
+        if not self.lr > 0 or not 0 <= self.momentum < 1 or self.weight_decay < 0:
+            raise ValueError(
+                "expected lr > 0, momentum from 0 to below 1 and weight_decay from 0 "
+                f"(got {self.lr}, {self.momentum} and {self.weight_decay})"
+            )
         known(self.optimizer, OPTIMIZERS, "optimizer")
         known(self.decay, DECAYS, "decay")
+        for name in ("data", "model"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"expected {name} to be a name (got {getattr(self, name)!r})")
+            object.__setattr__(self, f"{name}_options", _plain(f"{name}_options", getattr(self, f"{name}_options")))
+
+    def _set_once(self, name: str, values: tuple[Any, ...]) -> None:
+        if not values and name not in ("milestones", "augment", "probes"):
+            raise ValueError(f"expected at least one of {name} (got none)")
+        if len(set(values)) < len(values):
+            raise ValueError(f"expected each of {name} once (got {values})")
+        object.__setattr__(self, name, values)
 
     def runs(self) -> list[Run]:
         """All trainings of the recipe: seed by seed, so that results can be compared early."""
@@ -150,6 +178,35 @@ class Recipe:
 
 _LISTS = ("norms", "losses", "corruptions", "seeds")
 AXES = ("norm", "loss", "corruption", "seed", "fold")  # what runs of one comparison may differ in
+
+
+def _listed(name: str, values: Any) -> tuple[Any, ...]:
+    """Several values; a single one stands for itself."""
+    if isinstance(values, str | int):
+        return (values,)
+    if not isinstance(values, Iterable) or isinstance(values, Mapping):
+        raise ValueError(f"expected {name} to be a list (got {values!r})")
+    return tuple(values)
+
+
+def _number(name: str, value: Any) -> float:
+    """A number as a float: 1 and 1.0 are one recipe."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"expected {name} to be a number (got {value!r})")
+    return float(value)
+
+
+def _plain(name: str, options: Any) -> dict[str, Any]:
+    """Options that can be stored."""
+    try:
+        if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
+            raise TypeError("no table with names")
+        json.dumps(dict(options))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"expected {name} to be a table of texts, numbers, truth values and lists (got {options!r}: {error})"
+        ) from error
+    return dict(options)
 
 
 @dataclass(frozen=True)

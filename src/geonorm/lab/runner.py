@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,12 +18,13 @@ from torch import nn
 
 from .choices import parse_corruption, parse_evaluation
 from .data import Task, load
-from .evaluate import evaluate
+from .evaluate import check_evaluation, evaluate
+from .factories import as_task, is_own, with_norm
 from .loading import named_object
 from .models import create_model
-from .own import as_task, is_own, with_norm
 from .recipe import Run
-from .store import Epoch, Store
+from .store import Epoch, Store, StoreError
+from .surroundings import surroundings
 from .team import Team
 from .train import Training
 
@@ -88,7 +90,8 @@ def work_through(
         if not team.told(team.leads and store.claim(run.key)):
             continue
         try:
-            carry_out(run, store, source, watch, team)
+            with surroundings(run["seed"]):
+                carry_out(run, store, source, watch, team)
         except Exception as error:
             store.release(run.key)
             if team.size > 1:
@@ -105,12 +108,14 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team:
     """One run from wherever it was left, to its result in the store."""
     torch.set_num_threads(run["threads"])
     task = _prepared(source.task(run), run)
+    for text in run["evaluations"]:
+        check_evaluation(task, parse_evaluation(text))
     torch.manual_seed(run["seed"])
     training = Training(source.model(run, task), task, run.choices, team)
     saved = checkpoint_of(store, run)
-    state = team.told(_saved_state(saved) if team.leads else None)
+    state = team.told(_saved_state(saved, len(store.curve(run.key))) if team.leads else None)
     if state is not None:
-        training.load(state)
+        _resume(training, state, saved)
     news: list[Epoch] = []
     last_saved = time.perf_counter()
     while training.done < run["epochs"]:
@@ -140,19 +145,33 @@ def checkpoint_of(store: Store, run: Run) -> Path:
 def _prepared(task: Task, run: Run) -> Task:
     """The fold of the run, with its training samples corrupted."""
     if run["fold"] is not None:
-        task = task.folds(run["folds"], seed=run["seed"])[run["fold"]]
-    return replace(task, train=parse_corruption(run["corruption"])(task.train, run["seed"]))
+        task = task.fold(run["fold"], run["folds"], seed=run["seed"])
+    return parse_corruption(run["corruption"])(task, run["seed"])
 
 
-def _saved_state(path: Path) -> dict[str, Any] | None:
-    """Where an unfinished run was left; None if it has not begun."""
+def _saved_state(path: Path, stored: int) -> dict[str, Any] | None:
+    """Where an unfinished run was left, if that is of this store, with so many epochs of it; None to start anew."""
     if not path.exists():
         return None
     try:
-        return torch.load(path, weights_only=True)  # type: ignore[no-any-return]
+        state = torch.load(path, weights_only=True)
     except Exception as error:  # written by something else, or damaged on disk: the epochs are repeated
         warnings.warn(f"{path} cannot be read ({error}); its run starts anew", stacklevel=2)
         return None
+    if not isinstance(state, dict) or state.get("done", math.inf) > stored:
+        warnings.warn(f"{path} belongs to another results file; its run starts anew", stacklevel=2)
+        return None
+    return state
+
+
+def _resume(training: Training, state: dict[str, Any], path: Path) -> None:
+    try:
+        training.load(state)
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"the state in {path} does not fit the model, which has changed since: delete it, or use another results "
+            f"file ({error})"
+        ) from error
 
 
 def _save(training: Training, path: Path) -> None:
@@ -162,5 +181,10 @@ def _save(training: Training, path: Path) -> None:
     try:
         torch.save(training.state(), beside)
         os.replace(beside, path)
+    except (OSError, RuntimeError) as error:  # torch's word for a full disk is a RuntimeError
+        raise StoreError(
+            f"the state of a run cannot be saved in {path.parent} ({error}): make room, or change its rights, and "
+            "start again; everything up to now is kept"
+        ) from error
     finally:
         beside.unlink(missing_ok=True)

@@ -14,14 +14,16 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 _PATIENCE = 60.0  # seconds that a writer waits for others
 _SIGN_OF_LIFE = 300.0  # seconds without one, after which a run of another machine counts as abandoned
 
+# All of them or none, however many processes begin at once.
 _TABLES = """
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, choices TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS claims (
     key TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL, seen REAL NOT NULL
@@ -30,7 +32,14 @@ CREATE TABLE IF NOT EXISTS epochs (
     key TEXT NOT NULL, epoch INTEGER NOT NULL, figures TEXT NOT NULL, seconds REAL, PRIMARY KEY (key, epoch)
 );
 CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, figures TEXT NOT NULL, seconds REAL, host TEXT);
+COMMIT;
 """
+_COLUMNS = {
+    "runs": ["key", "choices"],
+    "claims": ["key", "host", "pid", "born", "seen"],
+    "epochs": ["key", "epoch", "figures", "seconds"],
+    "results": ["key", "figures", "seconds", "host"],
+}
 
 
 class StoreError(OSError):
@@ -99,7 +108,19 @@ class Store:
         except OSError as error:
             raise StoreError(f"expected a folder that can be written for the results (got {error})") from error
         with self._open() as file:
-            file.executescript(_TABLES)
+            if file.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
+                file.executescript(_TABLES)
+            self._check_layout(file)
+
+    def _check_layout(self, file: sqlite3.Connection) -> None:
+        """Another database, or a store of another version, is left as it is."""
+        for table, columns in _COLUMNS.items():
+            found = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
+            if found != columns:
+                raise StoreError(
+                    f"expected results in {self.path} (got a database with {', '.join(found) or 'nothing'} in its "
+                    f"table {table!r}): another file or another version of geonorm made it; name another with --store"
+                )
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -131,10 +152,19 @@ class Store:
 
     def add(self, choices: Mapping[str, Any]) -> str:
         """Make a run known; its key."""
-        key = key_of(choices)
+        return self.add_all([choices])[0]
+
+    def add_all(self, several: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Make runs known; their keys. Nothing is written for those that are."""
+        texts = {key_of(choices): _text(choices) for choices in several}
         with self._open() as file:
-            file.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (key, _text(choices)))
-        return key
+            known = {key for (key,) in file.execute("SELECT key FROM runs")}
+            news = [(key, text) for key, text in texts.items() if key not in known]
+            if news:
+                file.execute("BEGIN IMMEDIATE")
+                file.executemany("INSERT OR IGNORE INTO runs VALUES (?, ?)", news)
+                file.execute("COMMIT")
+        return list(texts)
 
     def known(self) -> list[dict[str, Any]]:
         """The choices of all runs, done or not, in the order they became known."""
@@ -201,7 +231,8 @@ class Store:
         with self._open() as file:
             rows = file.execute(query).fetchall()
         return [
-            Finished(key, json.loads(choices), json.loads(figures), seconds) for key, choices, figures, seconds in rows
+            Finished(key, self._value(choices), self._value(figures), seconds)
+            for key, choices, figures, seconds in rows
         ]
 
     def finished_keys(self) -> set[str]:
@@ -225,7 +256,16 @@ class Store:
         """The figures of a run, epoch by epoch."""
         with self._open() as file:
             rows = file.execute("SELECT figures FROM epochs WHERE key = ? ORDER BY epoch", (key,)).fetchall()
-        return [json.loads(figures) for (figures,) in rows]
+        return [self._value(figures) for (figures,) in rows]
+
+    def _value(self, text: str) -> dict[str, Any]:
+        try:
+            value: dict[str, Any] = json.loads(text)
+        except ValueError as error:
+            raise StoreError(
+                f"results in {self.path} are damaged ({error}); move the file away to start anew"
+            ) from error
+        return value
 
     def seconds(self, key: str) -> float:
         """How long the epochs of a run took."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..nn._base import NormLayer
 from ..optim import SphereSGD, project_scale_invariant
+from ..robust.accuracy import check_scores
 from .augment import AUGMENTS
 from .batches import Batch, in_order, shuffled
 from .choices import parse_loss
@@ -45,7 +46,7 @@ class Training:
             self.optimizer = torch.optim.Adam(model.parameters(), rate, weight_decay=decay)
         else:
             self.optimizer = torch.optim.SGD(model.parameters(), rate, choices["momentum"], weight_decay=decay)
-        self.done = 0
+        self.done, self.checked = 0, False
 
     def epoch(self) -> dict[str, Any]:
         """Train one epoch and test; the figures."""
@@ -79,6 +80,9 @@ class Training:
     def _step(self, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
         """One step on a batch of which this process has a part: loss of the whole batch, hits of the part before it."""
         scores = batch.scores(self.called)
+        if not self.checked:  # in words, once
+            check_scores(scores, batch.labels)
+            self.checked = True
         each = nn.functional.cross_entropy(scores, batch.labels, reduction="none")
         if self.team.size == 1:
             loss = whole = self.loss(each).loss
@@ -89,7 +93,7 @@ class Training:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return whole.detach(), (scores.detach().argmax(1) == batch.labels).sum()
+        return whole.detach(), _hits(scores.detach(), batch.labels).sum()
 
     def state(self) -> dict[str, Any]:
         """Everything that the next epoch depends on."""
@@ -108,13 +112,21 @@ class Training:
 
 @torch.no_grad()
 def correct(model: nn.Module, split: Split, team: Team | None = None) -> Tensor:
-    """Which samples are classified rightly, in evaluation mode; each process of a team tests its part."""
+    """Which samples are classified rightly, in evaluation mode; scores that are not finite are wrong.
+
+    Each process of a team tests its part.
+    """
     team = team or Team()
     model.eval()
-    mine = split.take(team.part(torch.arange(len(split))))
-    found = [batch.scores(model).argmax(1) == batch.labels for batch in in_order(mine, _TEST_BATCH)]
+    mine = split.take(team.part(torch.arange(len(split)))) if team.size > 1 else split
+    found = [_hits(batch.scores(model), batch.labels) for batch in in_order(mine, _TEST_BATCH)]
     right = torch.cat(found) if found else torch.zeros(0, dtype=torch.bool)
     return team.joined(right.to(torch.uint8), len(split)).bool()
+
+
+def _hits(scores: Tensor, labels: Tensor) -> Tensor:
+    """Where the label has the largest score. argmax calls NaN the largest, which must not count."""
+    return (scores.argmax(1) == labels) & scores.isfinite().all(1)
 
 
 def _scale_weights(model: nn.Module, factor: float) -> None:

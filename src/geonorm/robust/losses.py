@@ -103,14 +103,13 @@ def cvar_doro(losses: Tensor, alpha: float, eps: float, trim: str = "exact") -> 
         >>> cvar_doro(torch.tensor([1.0, 2.0, 99.0, 3.0]), alpha=1 / 3, eps=0.25).loss
         tensor(3.)
     """
-    flat = _flat(losses)
-    _check(alpha, eps, trim)
-    order, rank, dropped = _ranked(flat, eps, trim)
-    kept = alpha * (flat.numel() - dropped)
-    share = (torch.clamp(rank + 1, max=dropped + kept) - torch.clamp(rank, min=dropped)).clamp_min(0.0)
-    # A share below one sample lies inside the first one that is not dropped.
-    weights = _in_place(share / share.sum(), order)
-    return RobustLoss((weights * flat).sum(), weights.view_as(losses))
+    kept = _kept(losses, alpha, eps, trim)
+    end = max(alpha * kept.number, 1e-9)  # a share of the largest loss, however small, is that loss
+    share = torch.clamp(kept.before + kept.mass, max=end) - torch.clamp(kept.before, max=end)
+    weights = share / share.sum()
+    # What has no weight must not show: an infinite loss below the level, say.
+    loss = torch.where(share > 0, weights * kept.worst, 0.0).sum()
+    return kept.result(loss, weights)
 
 
 def chi_square_doro(losses: Tensor, alpha: float, eps: float, trim: str = "exact") -> RobustLoss:
@@ -128,49 +127,48 @@ def chi_square_doro(losses: Tensor, alpha: float, eps: float, trim: str = "exact
         >>> chi_square_doro(torch.tensor([1.0, 2.0, 99.0, 3.0]), alpha=0.5, eps=0.25).loss < 4
         tensor(True)
     """
-    flat = _flat(losses)
-    _check(alpha, eps, trim)
-    order, rank, dropped = _ranked(flat, eps, trim)
-    mass = (rank + 1 - torch.clamp(rank, min=dropped)).clamp_min(0.0) / (flat.numel() - dropped)
-    size = 1 + (1 / alpha - 1) ** 2  # c²
-    worst = flat[order]
-    # With α = 1 the ball is a point, and every sample counts.
-    eta = worst.new_tensor(-math.inf) if size == 1 else _level(worst.detach(), mass, size)
-    excess = torch.where(mass > 0, (worst.detach() - eta).clamp_min(0.0), 0.0)
-    # No sample lies above the level when the largest loss takes everything, or when all are equal.
-    largest = torch.where(mass > 0, worst.detach(), -math.inf).max()
-    inside = torch.where(excess.sum() > 0, excess > 0, worst.detach() == largest)
-    above = torch.where(inside, mass, 0.0)
+    kept = _kept(losses, alpha, eps, trim)
+    mass = kept.mass / kept.number
+    radius = min(1 / alpha - 1, 1e9) ** 2  # c² − 1; larger ones give the largest loss as well
+    first = kept.worst[0].detach()
+    # Gaps from the largest loss, the largest gap as the unit: differences keep their digits, squares do not overflow.
+    gap = (first - kept.worst).nan_to_num(nan=0.0, posinf=torch.finfo(first.dtype).max)
+    unit = torch.where(gap[-1] > 0, gap[-1], 1.0).detach()
+    gap = gap / unit
+    inside = (gap < _level(gap.detach(), mass, kept.before / kept.number, radius)) | (gap == 0)
+    above, below = torch.where(inside, mass, 0.0), torch.where(inside, 0.0, mass).sum()
     total = above.sum()
-    mean = (above * worst).sum() / total
-    variance = (above * (worst - mean).square()).sum() / total
-    rounding = 16 * torch.finfo(worst.dtype).eps * worst.detach().abs().max()
-    gain = size * total - 1
-    tilted = (variance.detach() > rounding.square()) & (gain > 0) & (size > 1)
-    gain, variance = torch.where(tilted, gain, 1.0), torch.where(tilted, variance, 1.0)  # a root has no slope at 0
-    loss = mean + torch.where(tilted, (variance * gain).sqrt(), 0.0)
-    weights = above * torch.where(tilted, excess, 1.0)
-    weights = _in_place(weights / weights.sum(), order)
-    return RobustLoss(loss, weights.view_as(losses))
+    mean = (above * gap).sum() / total
+    variance = (above * (gap - mean).square()).sum() / total
+    gain = _gain(total, below, radius)
+    tilted = (variance.detach() > 0) & (gain > 0)
+    gain, variance = torch.where(tilted, gain, 0.0), torch.where(tilted, variance, 1.0)  # a root has no slope at 0
+    loss = torch.where(inside, mass * kept.worst, 0.0).sum() / total + unit * (variance * gain).sqrt()
+    weights = above / total * (1 + (mean - gap) * (gain / variance).sqrt()).clamp_min(0.0)
+    return kept.result(loss, weights.detach())
 
 
-def _level(worst: Tensor, mass: Tensor, size: float) -> Tensor:
-    """η: for the samples above each candidate the level that they imply, and of those the one that fits its samples.
+def _level(gap: Tensor, mass: Tensor, before: Tensor, radius: float) -> Tensor:
+    """How far η is below the largest loss: every number of samples implies one, and one of those fits its samples.
 
-    ``worst``: losses in falling order; ``mass``: how much each counts, together 1.
+    ``gap``: from the largest loss, rising; ``mass``: how much each counts, together 1; ``before``: how much the larger
+    ones count together.
     """
-    first = torch.where(mass > 0, worst, -math.inf).max()
-    gap = torch.where(mass > 0, first - worst, 0.0)  # from the largest: sums of squares keep their digits
-    total = mass.cumsum(0)
-    mean = (mass * gap).cumsum(0) / total.clamp_min(1e-300)
-    variance = ((mass * gap.square()).cumsum(0) / total.clamp_min(1e-300) - mean.square()).clamp_min(0.0)
-    gain = size * total - 1
-    usable = (gain > 0) & (mass > 0)
-    depth = mean + (variance / torch.where(usable, gain, 1.0)).sqrt()  # of η below the largest
+    total = before + mass
+    mean = (mass * gap).cumsum(0) / total
+    variance = ((mass * gap.square()).cumsum(0) / total - mean.square()).clamp_min(0.0)
+    gain = _gain(total, total[-1] - total, radius)
+    usable = gain > 0  # never for α = 1: the ball is a point, and every sample counts
+    depth = mean + (variance / torch.where(usable, gain, 1.0)).sqrt()
     following = torch.cat([gap[1:], gap.new_full((1,), math.inf)])
     misfit = (depth - following).clamp_min(0.0) + (gap - depth).clamp_min(0.0)
     best = torch.where(usable, misfit, math.inf).argmin()
-    return torch.where(usable.any(), first - depth.gather(0, best[None])[0], -math.inf)
+    return torch.where(usable.any(), depth.gather(0, best[None])[0], math.inf)
+
+
+def _gain(above: Tensor, below: Tensor, radius: float) -> Tensor:
+    """c²m − 1 from the masses above and below η: from the smaller one, which keeps the digits."""
+    return torch.where(above < below, (1 + radius) * above - 1, radius - (1 + radius) * below)
 
 
 def _flat(losses: Tensor) -> Tensor:
@@ -193,14 +191,39 @@ def _check(alpha: float, eps: float, trim: str) -> None:
         raise ValueError(f"expected trim to be one of {TRIMS} (got {trim!r})")
 
 
-def _ranked(flat: Tensor, eps: float, trim: str) -> tuple[Tensor, Tensor, float]:
-    """The order of falling losses, their ranks, and how many of the first are dropped."""
-    order = flat.detach().argsort(descending=True, stable=True)
-    rank = torch.arange(flat.numel(), dtype=flat.dtype, device=flat.device)
-    dropped = eps * flat.numel()
-    return order, rank, float(int(dropped)) if trim == "floor" else dropped
+class _Kept(NamedTuple):
+    """What is left when the largest losses are dropped.
+
+    ``worst``: the losses in falling order; ``mass``: the part of each that is left, the first perhaps in part;
+    ``before``: the mass of those before it; ``number``: all mass together; ``order``: where they were; ``given``: all
+    losses, as they came.
+    """
+
+    worst: Tensor
+    mass: Tensor
+    before: Tensor
+    number: float
+    order: Tensor
+    given: Tensor
+
+    def result(self, loss: Tensor, weights: Tensor) -> RobustLoss:
+        """The loss, NaN if any is, and the weights where the samples are; in the precision of the losses given."""
+        flat = self.given.reshape(-1)
+        loss = torch.where(flat.isnan().any(), math.nan, loss)
+        everywhere = torch.zeros_like(flat).scatter(0, self.order, weights.to(flat.dtype))
+        return RobustLoss(loss.to(flat.dtype), everywhere.view_as(self.given))
 
 
-def _in_place(values: Tensor, order: Tensor) -> Tensor:
-    """Values of the sorted samples where the samples are."""
-    return torch.empty_like(values).scatter(0, order, values)
+def _kept(losses: Tensor, alpha: float, eps: float, trim: str) -> _Kept:
+    flat = _flat(losses)
+    _check(alpha, eps, trim)
+    size = flat.numel()
+    # 0.29 · 100 is 28.999999999999996: what is left of the 29th outlier would be rounding, and outliers are large.
+    dropped = float(int(eps * size)) if trim == "floor" else round(eps * size, 9)
+    whole = int(dropped)
+    order = flat.detach().argsort(descending=True, stable=True)[whole:]
+    # Half precision cannot count the samples of a batch.
+    worst = flat[order].to(torch.promote_types(flat.dtype, torch.float32))
+    end = torch.arange(1, size - whole + 1, dtype=worst.dtype, device=flat.device) - (dropped - whole)
+    before = (end - 1).clamp_min(0.0)
+    return _Kept(worst, end - before, before, size - dropped, order, losses)

@@ -87,7 +87,7 @@ def test_counts_are_checked(faces: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("list_attr_celeba.txt", lambda path: damage.flip(path, 0.7), "missing or damaged"),
         ("list_attr_celeba.txt", damage.replace, "another file"),
         ("list_attr_celeba.txt", lambda path: path.write_text(""), "is empty"),
-        ("list_attr_celeba.txt", Path.unlink, r"celeba is not at hand.*torchvision's layout"),
+        ("list_attr_celeba.txt", Path.unlink, r"celeba is not at hand.*as torchvision's CelebA"),
         ("list_eval_partition.txt", damage.truncate, "does not list the same images"),
         ("list_eval_partition.txt", lambda path: damage.flip(path, 0.5, 1), "does not list the same images"),
         ("list_eval_partition.txt", damage.replace, "does not list the same images"),

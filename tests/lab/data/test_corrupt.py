@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from geonorm.lab.data import DEGRADATIONS, ImageFiles, Split, corrupt, degrade
+from geonorm.lab.data import DEGRADATIONS, ImageFiles, Split, Task, corrupt, corrupt_task, degrade
 
 KINDS = ["offset", "gain", "heavy_tails", "feature", "noise", "labels", "spurious"]
 
@@ -75,6 +75,27 @@ def test_spurious_attribute() -> None:
     assert torch.equal(table.x[:, 4] == table.y, table.groups[:, 0])
 
 
+def test_labels_of_two_classes_swap() -> None:
+    split = Split(torch.zeros(50, 1, dtype=torch.int64), torch.arange(50) % 2)
+    noisy = corrupt(split, "labels", 0.4)
+    assert (noisy.y != split.y).sum() == 20
+    assert torch.equal(noisy.y[noisy.y != split.y], 1 - split.y[noisy.y != split.y])
+
+
+def test_spurious_attribute_of_a_task() -> None:
+    """Every sample has it, on one scale, and the shape and the statistics follow."""
+    split = Split(torch.zeros(40, 3), torch.arange(40) % 4)
+    task = Task("t", split, split.take(torch.arange(20)), 5, (3,), mean=torch.zeros(3), std=torch.ones(3))
+    marked = corrupt_task(task, "spurious", share=0.1)
+    assert marked.input_shape == (4,)
+    assert len(marked.mean) == len(marked.std) == 4
+    assert [part.groups.sum(0).tolist() for part in (marked.train, marked.test)] == [[36, 4], [10, 10]]
+    for part in (marked.train, marked.test):
+        assert torch.equal((part.x[:, 3] * 4).round().long() == part.y, part.groups[:, 0])
+    other = corrupt_task(task, "offset", share=0.5)
+    assert torch.equal(other.test.x, task.test.x)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -88,6 +109,9 @@ def test_spurious_attribute() -> None:
         (lambda s: degrade(s, "fog", 1), "unknown degradation 'fog'"),
         (lambda s: degrade(s, "blur", 6), "severity to be 1, 2, 3, 4 or 5"),
         (lambda s: degrade(Split(s.x.flatten(1), s.y), "blur", 1), "expected images in memory"),
+        (lambda s: degrade(Split(255 * s.x, s.y), "contrast", 1), "values from 0 to 1"),
+        (lambda s: degrade(Split((255 * s.x).byte(), s.y), "contrast", 1), "floating-point values"),
+        (lambda s: corrupt(Split((9 * s.x).long(), s.y), "offset"), "floating-point samples for 'offset'"),
     ],
 )
 def test_errors(call, message: str) -> None:

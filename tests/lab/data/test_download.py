@@ -1,16 +1,18 @@
 """Downloads, from a server on this machine."""
 
+import errno
 import hashlib
 import http.server
 import io
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from geonorm.lab.data import DataError, cifar, load
+from geonorm.lab.data import DataError, cifar, download, load
 from geonorm.lab.data.download import ARCHIVES, Archive, fetch, unpack
 
 
@@ -22,6 +24,8 @@ class Server(http.server.ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.asked = 0
         self.missing_bytes = 0
+        self.silence = 0.0
+        self.broken = False
 
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.server_port}/{name}"
@@ -33,6 +37,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked += 1
         content = self.server.files.get(self.path.lstrip("/"))
+        time.sleep(self.server.silence)
+        if self.server.broken:
+            self.send_error(500)
+            return
         if content is None:
             self.send_error(404)
             return
@@ -138,6 +146,47 @@ def test_not_there(server: Server, tmp_path: Path) -> None:
     archive = offer(server, b"")._replace(url=server.url("elsewhere"))
     with pytest.raises(DataError, match=r"cannot download .*404.* set GEONORM_DATA to the folder that holds set"):
         fetch(archive, tmp_path / "data")
+
+
+def test_a_server_that_fails(server: Server, tmp_path: Path) -> None:
+    archive = offer(server, packed({"set/a": b"one"}))
+    server.broken = True
+    with pytest.raises(DataError, match=r"cannot download .*500"):
+        fetch(archive, tmp_path / "data")
+    assert left_in(tmp_path / "data") == []
+
+
+def test_a_server_that_hangs(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "_TIMEOUT", 0.1)
+    archive = offer(server, packed({"set/a": b"one"}))
+    server.silence = 0.5
+    with pytest.raises(DataError, match=r"cannot download .*timed out.*check the network"):
+        fetch(archive, tmp_path / "data")
+    assert left_in(tmp_path / "data") == []
+
+
+def test_another_process_was_faster(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = offer(server, packed({"set/a": b"one"}))
+
+    def slow(file: Path, folder: Path) -> None:
+        unpack(file, folder)
+        unpack(file, tmp_path / "data")
+
+    monkeypatch.setattr(download, "unpack", slow)
+    assert (fetch(archive, tmp_path / "data") / "a").read_bytes() == b"one"
+    assert left_in(tmp_path / "data") == ["set"]
+
+
+def test_no_room_to_unpack(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is to blame, not the archive."""
+
+    def full(*arguments: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    with pytest.raises(DataError, match=r"cannot write to .*No space left.*make room"):
+        fetch(offer(server, packed({"set/a": b"one"})), tmp_path / "data")
+    assert left_in(tmp_path / "data") == []
 
 
 def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

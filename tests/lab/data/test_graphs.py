@@ -79,6 +79,17 @@ def test_damaged(collection: Path, part: str, action, message: str) -> None:
         load("mutag")
 
 
+@pytest.mark.parametrize("part", ["A", "graph_indicator", "graph_labels", "node_labels"])
+def test_a_last_line_without_an_end_counts(collection: Path, part: str) -> None:
+    """torch_geometric drops it: an edge, or the label of a graph."""
+    before = load("mutag", test_share=0.2).pool()
+    file = collection / f"MUTAG_{part}.txt"
+    file.write_text(file.read_text().rstrip("\n"))
+    after = load("mutag", test_share=0.2).pool()
+    assert [graph.num_edges for graph in after.x] == [graph.num_edges for graph in before.x]
+    assert torch.equal(after.y, before.y)
+
+
 @pytest.fixture
 def one_file(folder: Path, expected: None) -> Path:
     home = folder / "tu_graphs" / "powerful_gnns_format" / "MUTAG"
@@ -126,6 +137,11 @@ def test_damaged_one_file(one_file: Path, name: str, action, message: str) -> No
     action(one_file / name)
     with pytest.raises(DataError, match=message):
         load("mutag", layout="one-file")
+
+
+def test_all_samples_for_testing_is_no_task(collection: Path) -> None:
+    with pytest.raises(ValueError, match="test_share between 0 and 1"):
+        load("mutag", test_share=1.0)
 
 
 def test_unknown_layout(collection: Path) -> None:

@@ -31,6 +31,13 @@ def test_right(images: Path) -> None:
     assert len(load("image_folder", folder=images, train_size=4).train) == 4
 
 
+def test_an_image_too_large_to_be_true(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one flipped bit in the size makes it."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(DataError, match=r"0.png is no image or is damaged .*exceeds limit"):
+        load("image_folder", size=8).train.tensor()
+
+
 @pytest.mark.parametrize("action", [damage.truncate, damage.flip, damage.replace, Path.unlink])
 def test_damaged_image_is_named_when_read(images: Path, action) -> None:
     task = load("image_folder", size=8)

@@ -31,6 +31,12 @@ def test_folds_test_every_sample_once(official: bool, covered: int) -> None:
         torch.testing.assert_close(fold.mean, fold.train.x.mean().view(1))
 
 
+def test_one_fold_of_many() -> None:
+    task = numbered(48, False)
+    for number, fold in enumerate(task.folds(4, seed=1)):
+        assert torch.equal(task.fold(number, 4, seed=1).test.x, fold.test.x)
+
+
 def test_folds_are_made_by_the_seed() -> None:
     first, again, other = (numbered(48, False).folds(4, seed)[0].test.x for seed in (0, 0, 1))
     assert torch.equal(first, again)
@@ -106,6 +112,10 @@ def test_unknown_names_and_options(folder: Path, monkeypatch: pytest.MonkeyPatch
         load("digits", size=3)
     with pytest.raises(ValueError, match="expected a size from 10 to"):
         load("digits", test_share=0.001)
+    with pytest.raises(ValueError, match="test_share between 0 and 1"):
+        load("digits", test_share=1.0)
+    with pytest.raises(ValueError, match="train_size to be a whole number from 2"):
+        load("subpopulations", train_size=0)
     monkeypatch.setenv("GEONORM_DATA", str(folder / "nowhere"))
     with pytest.raises(DataError, match=r"GEONORM_DATA names .*nowhere, which is no folder"):
         load("adult")

@@ -1,6 +1,6 @@
 """Data: tasks by name, embedded or from files, and what makes them worse."""
 
-from .corrupt import SPURIOUS_GROUPS, corrupt
+from .corrupt import SPURIOUS_GROUPS, corrupt, corrupt_task
 from .degrade import DEGRADATIONS, degrade
 from .errors import DataError
 from .images import ImageFiles
@@ -19,6 +19,7 @@ __all__ = [
     "check",
     "check_name",
     "corrupt",
+    "corrupt_task",
     "degrade",
     "fetch",
     "find_source",

@@ -14,8 +14,10 @@ from .task import Split, Task, drawn
 
 PLACES = ("celeba/list_attr_celeba.txt",)
 HOW = (
-    "Fetch img_align_celeba.zip, list_attr_celeba.txt and list_eval_partition.txt from the CelebA project, unpack the "
-    "images, and put all into a folder celeba (torchvision's layout). No address with a published checksum is known."
+    "Fetch img_align_celeba.zip (MD5 00d2c5bc6d35e252742224ab0c1e8fcb, torchvision, datasets/celeba.py), "
+    "list_attr_celeba.txt and list_eval_partition.txt from the CelebA project, unpack the images, and put all into a "
+    "folder celeba, as torchvision's CelebA(download=True) does. They lie on Google Drive, which asks before it "
+    "sends large files: nothing is downloaded here."
 )
 # Group: attribute of the official table, and the value it must have.
 GROUPS = {

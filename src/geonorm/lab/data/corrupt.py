@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .task import Split
+from .task import Split, Task, statistics
 
 # Names of the two groups that a spurious attribute makes.
 SPURIOUS_GROUPS = ("agrees", "disagrees")
@@ -44,6 +44,56 @@ def corrupt(split: Split, kind: str, share: float = 0.1, seed: int = 0, strength
         >>> corrupt(clean, "feature", share=0.3, strength=5).x.sum()
         tensor(15.)
     """
+    x = _checked(split, kind, share, strength)
+    if kind == "spurious":
+        return _with_attribute(split, x, share, seed, int(split.y.max()))
+    generator = torch.Generator().manual_seed(seed)
+    chosen = _chosen(split, share, generator)
+    if kind == "labels":
+        return replace(split, y=_other_labels(split.y, chosen, generator))
+    amount = _STRENGTHS[kind] if strength is None else strength
+    changed = x.clone()
+    changed[chosen] = _ACTIONS[kind](x[chosen], amount, x.std().item(), generator)
+    return replace(split, x=changed)
+
+
+def corrupt_task(task: Task, kind: str, share: float = 0.1, seed: int = 0, strength: float | None = None) -> Task:
+    """A task whose training samples are corrupted; those for testing stay as they are.
+
+    A spurious attribute is part of every sample: test and validation samples have it too, half of them wrongly, so that
+    both groups are measured equally well.
+
+    Args:
+        task, kind, share, seed, strength: as in ``corrupt``.
+
+    Examples:
+        >>> from geonorm.lab.data import corrupt_task, load
+        >>> task = corrupt_task(load("subpopulations"), "spurious", share=0.1)
+        >>> task.input_shape, task.group_names, task.test.groups.sum(0)
+        ((12,), ('agrees', 'disagrees'), tensor([1000, 1000]))
+    """
+    if kind != "spurious":
+        return replace(task, train=corrupt(task.train, kind, share, seed, strength))
+
+    def marked(split: Split, share: float, seed: int) -> Split:
+        return _with_attribute(split, _checked(split, kind, share, strength), share, seed, task.classes - 1)
+
+    train = marked(task.train, share, seed)
+    mean, std = (None, None) if task.mean is None else statistics(train.tensor())
+    return replace(
+        task,
+        train=train,
+        test=marked(task.test, 0.5, seed),
+        valid=None if task.valid is None else marked(task.valid, 0.5, seed),
+        input_shape=tuple(train.tensor().shape[1:]),
+        mean=mean,
+        std=std,
+        group_names=SPURIOUS_GROUPS,
+    )
+
+
+def _checked(split: Split, kind: str, share: float, strength: float | None) -> Tensor:
+    """The samples, if they can be corrupted so."""
     known = [*_ACTIONS, "labels", "spurious"]
     if kind not in known:
         raise ValueError(f"unknown corruption {kind!r}; known are {', '.join(known)}")
@@ -56,16 +106,13 @@ def corrupt(split: Split, kind: str, share: float = 0.1, seed: int = 0, strength
             f"expected samples that are tensors (got {type(split.x).__name__}); for images in files make "
             "Split(split.tensor(), split.y, split.groups) first"
         )
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(split), generator=generator)[: round(share * len(split))]
-    if kind == "labels":
-        return replace(split, y=_other_labels(split.y, chosen, generator))
-    if kind == "spurious":
-        return _with_attribute(split, split.x, chosen, generator)
-    x = split.x.clone()
-    amount = _STRENGTHS[kind] if strength is None else strength
-    x[chosen] = _ACTIONS[kind](x[chosen], amount, split.x.std().item(), generator)
-    return replace(split, x=x)
+    if kind != "labels" and not split.x.is_floating_point():
+        raise ValueError(f"expected floating-point samples for {kind!r} (got {split.x.dtype}); 'labels' takes any")
+    return split.x
+
+
+def _chosen(split: Split, share: float, generator: torch.Generator) -> Tensor:
+    return torch.randperm(len(split), generator=generator)[: round(share * len(split))]
 
 
 def _offset(x: Tensor, strength: float, std: float, generator: torch.Generator) -> Tensor:
@@ -111,9 +158,11 @@ def _other_labels(y: Tensor, chosen: Tensor, generator: torch.Generator) -> Tens
     return noisy
 
 
-def _with_attribute(split: Split, x: Tensor, chosen: Tensor, generator: torch.Generator) -> Split:
-    shown = _other_labels(split.y, chosen, generator)
-    value = shown.to(x.dtype) / max(1, int(split.y.max()))
+def _with_attribute(split: Split, x: Tensor, share: float, seed: int, largest: int) -> Split:
+    """``largest``: the label that is shown as 1."""
+    generator = torch.Generator().manual_seed(seed)
+    shown = _other_labels(split.y, _chosen(split, share, generator), generator)
+    value = shown.to(x.dtype) / max(1, largest)
     if x.dim() == 2:
         x = torch.cat([x, value.unsqueeze(1)], 1)
     else:

@@ -43,6 +43,11 @@ def degrade(split: Split, kind: str, severity: int, seed: int = 0) -> Split:
     x = split.x
     if not isinstance(x, Tensor) or x.dim() != 4:
         raise ValueError("expected images in memory, of shape (samples, channels, height, width)")
+    if not x.is_floating_point() or (len(x) and not 0 <= float(x.min()) <= float(x.max()) <= 1):
+        raise ValueError(
+            f"expected images of floating-point values from 0 to 1 (got {x.dtype} from {x.min()} to {x.max()}); scale "
+            "them, and standardize inside the model"
+        )
     amount = DEGRADATIONS[kind][severity - 1]
     if kind == "noise":
         worse = x + amount * torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))

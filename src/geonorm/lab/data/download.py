@@ -6,10 +6,12 @@ import hashlib
 import http.client
 import os
 import shutil
+import ssl
 import tarfile
 import tempfile
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -86,12 +88,21 @@ def fetch(archive: Archive, folder: Path) -> Path:
             unpack(file, unpacked)
             if not (unpacked / archive.makes).is_dir():
                 raise DataError(f"{archive.url} holds no folder {archive.makes}: fetch it by hand into {folder}")
-            os.replace(unpacked / archive.makes, made)
+            _move(unpacked / archive.makes, made)
     except OSError as error:
         raise DataError(
             f"cannot write to {folder} ({error}): make room, or set GEONORM_DATA to a folder that can be written"
         ) from error
     return made
+
+
+def _move(folder: Path, made: Path) -> None:
+    """Into place, unless another process was faster."""
+    try:
+        os.replace(folder, made)
+    except OSError:
+        if not made.is_dir():
+            raise
 
 
 def _download(archive: Archive, file: Path) -> str:
@@ -107,7 +118,7 @@ def _download(archive: Archive, file: Path) -> str:
                 got += len(chunk)
                 advance(len(chunk))
             advance(0)
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
         raise DataError(
             f"cannot download {archive.url} ({error}): check the network, or fetch it elsewhere, unpack it, and set "
             f"GEONORM_DATA to the folder that holds {archive.makes}"
@@ -140,6 +151,8 @@ def unpack(file: Path, folder: Path) -> None:
                     )
             safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
             archive.extractall(folder, members, **safe)  # type: ignore[arg-type]
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the archive
+            raise
         raise DataError(f"{file} is no tar archive or is damaged ({error}): fetch it again") from error

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..extras import need
-from .task import Split, Task, drawn, statistics
+from .task import Split, Task, check_share, drawn, statistics
 
 
 def digits(test_share: float = 0.2, seed: int = 0) -> Task:
@@ -18,6 +18,7 @@ def digits(test_share: float = 0.2, seed: int = 0) -> Task:
         test_share: of the samples.
         seed: of the split, which is not a published one.
     """
+    check_share(test_share)
     found = need("sklearn.datasets", "scikit-learn").load_digits()
     x = torch.from_numpy(found.images).float().unsqueeze(1) / 16
     y = torch.from_numpy(found.target).long()
@@ -63,6 +64,9 @@ def subpopulations(
     for name, share in (("minority", minority), ("test_minority", test_minority)):
         if not 0 <= share <= 1:
             raise ValueError(f"expected {name} to be a share from 0 to 1 (got {share})")
+    for name, size in (("train_size", train_size), ("test_size", test_size)):
+        if size < 2:
+            raise ValueError(f"expected {name} to be a whole number from 2 (got {size})")
     generator = torch.Generator().manual_seed(seed)
     train = _subpopulations(train_size, minority, signal, generator)
     test = _subpopulations(test_size, test_minority, signal, generator)

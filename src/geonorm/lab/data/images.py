@@ -71,7 +71,8 @@ def open_image(path: Path) -> Any:
             return image.convert("RGB")
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing: unpack the images again") from error
-    except (OSError, SyntaxError, ValueError) as error:  # SyntaxError: pillow's word for a broken PNG
+    # SyntaxError: pillow's word for a broken PNG; a flipped bit in the size makes an image too large to be true.
+    except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
         raise DataError(f"{path} is no image or is damaged ({error}): fetch it again") from error
 
 

@@ -106,10 +106,14 @@ class Task:
             >>> [len(fold.test) for fold in load("digits").folds(4)]
             [450, 449, 449, 449]
         """
+        return [self.fold(number, k, seed) for number in range(k)]
+
+    def fold(self, number: int, k: int = 10, seed: int = 0) -> Task:
+        """One of the ``folds``, counted from 0: each is a copy of all samples, which large data allow only once."""
         pool = self.pool()
         splitter = need("sklearn.model_selection", "scikit-learn").StratifiedKFold(k, shuffle=True, random_state=seed)
-        cuts = splitter.split(pool.y.numpy(), pool.y.numpy())
-        return [self._fold(pool, torch.from_numpy(train), torch.from_numpy(test)) for train, test in cuts]
+        train, test = list(splitter.split(pool.y.numpy(), pool.y.numpy()))[number]
+        return self._fold(pool, torch.from_numpy(train), torch.from_numpy(test))
 
     def published_folds(self) -> list[Task]:
         """The task cut into the folds that came with the data; train is all that is not tested."""
@@ -152,6 +156,12 @@ def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     # In parts: a copy of large data in double precision would not fit.
     parts = [(part.double() - mean.view(-1, *[1] * (x.dim() - 2))).square().sum(dims) for part in x.split(4096)]
     return mean.float(), (torch.stack(parts).sum(0) / number).sqrt().float()
+
+
+def check_share(test_share: float) -> None:
+    """Raise unless samples are left both to train and to test on."""
+    if not 0 < test_share < 1:
+        raise ValueError(f"expected test_share between 0 and 1 (got {test_share})")
 
 
 def drawn(y: Sequence[int] | Tensor, size: int | None, seed: int) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from ..extras import need
 from .errors import DataError
 from .one_file_graphs import read_folds, read_graphs
 from .places import find
-from .task import Split, Task, drawn
+from .task import Split, Task, check_share, drawn
 
 
 class Expected(NamedTuple):
@@ -67,6 +66,7 @@ def tu_graphs(name: str, layout: str = "tu", test_share: float = 0.1, seed: int 
     """
     if layout not in ("tu", "one-file"):
         raise ValueError(f"expected layout to be 'tu' or 'one-file' (got {layout!r})")
+    check_share(test_share)
     path = find(name, places(name, layout), how(name))
     folds: tuple[Tensor, ...] = ()
     if layout == "tu":
@@ -104,15 +104,17 @@ def _through_torch_geometric(raw: Path, name: str) -> list[Any]:
     with tempfile.TemporaryDirectory(prefix="geonorm-") as work:
         copy = Path(work) / name / "raw"
         copy.mkdir(parents=True)
-        for part in (*_NEEDED, *_OPTIONAL):
-            if (raw / f"{name}_{part}.txt").is_file():
-                shutil.copy(raw / f"{name}_{part}.txt", copy)
         try:
+            for part in (*_NEEDED, *_OPTIONAL):
+                file = f"{name}_{part}.txt"
+                if (raw / file).is_file():
+                    # It takes the last line for empty, whether it is or not.
+                    (copy / file).write_text((raw / file).read_text(encoding="ascii").rstrip("\n") + "\n")
             with contextlib.redirect_stderr(io.StringIO()):  # it announces that it begins and ends
                 found = datasets.TUDataset(work, name)
+            return [found[i].clone() for i in range(len(found))]
         except (ValueError, RuntimeError, IndexError) as error:
             raise DataError(f"torch_geometric cannot read {raw} ({error}): damaged; fetch it again") from error
-        return [found[i].clone() for i in range(len(found))]
 
 
 def _check_files(raw: Path, name: str) -> None:

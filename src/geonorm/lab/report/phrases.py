@@ -19,7 +19,7 @@ _NORMS = {
     "graphnorm": "GraphNorm",
     "aug": "AugNorm",
     "augbn": "AugNorm",
-    "diffphi": "AugNorm with a learned φ",
+    "diffphi": "AugNorm with a learned exponent",
     "robustbn": "robust BatchNorm",
     "median": "median BatchNorm",
     "midrange": "midrange BatchNorm",

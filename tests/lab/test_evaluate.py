@@ -1,0 +1,99 @@
+"""The final test: which samples, on which data, and what the model cannot be asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from geonorm.lab.choices import parse_evaluation
+from geonorm.lab.data import ImageFiles, Split, Task
+from geonorm.lab.evaluate import check_evaluation, evaluate
+
+IMAGES = torch.rand(40, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(40) // 20  # sorted by class, as in a folder
+
+
+def task_of(x: Tensor | ImageFiles, y: Tensor = LABELS) -> Task:
+    return Task("t", Split(x, y), Split(x, y), 2, tuple(x.shape[1:]))
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+
+
+class Seen(nn.Module):
+    """Says class 0, and keeps what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs: list[Tensor] = []
+
+    def __deepcopy__(self, memo: object) -> Seen:
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.inputs.append(x)
+        return torch.tensor([[1.0, 0.0]]).expand(len(x), 2)
+
+
+def test_some_samples_are_of_all_classes_and_always_the_same() -> None:
+    first, again = Seen(), Seen()
+    for model in (first, again):
+        found = evaluate(model, task_of(IMAGES), parse_evaluation("clean(samples=20)"), seed=len(model.inputs))
+        assert found["total"] == 20
+        assert 3 < found["correct"] < 17
+    assert torch.equal(first.inputs[0], again.inputs[0])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ImageFiles:
+    image = pytest.importorskip("PIL.Image")
+    for i, pixels in enumerate(IMAGES):
+        image.fromarray((255 * pixels).byte().permute(1, 2, 0).numpy()).save(tmp_path / f"{i}.png")
+    return ImageFiles([tmp_path / f"{i}.png" for i in range(len(IMAGES))], 8)
+
+
+@pytest.mark.parametrize(
+    "text", ["clean", "noise(std=0.1)", "blur(severity=5)", "fgsm(eps=0.1)", "clean(recalibrated=true)"]
+)
+def test_images_in_files_are_tested_as_those_in_memory(files: ImageFiles, text: str) -> None:
+    how, model = parse_evaluation(text), network()
+    in_files, in_memory = task_of(files), task_of(files[torch.arange(40)])
+    check_evaluation(in_files, how)
+    assert evaluate(model, in_files, how, seed=0) == evaluate(model, in_memory, how, seed=0)
+
+
+def test_without_running_statistics_there_is_nothing_to_measure() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    plain, again = (
+        evaluate(model, task_of(IMAGES), parse_evaluation(text), seed=0)
+        for text in ("clean", "clean(recalibrated=true)")
+    )
+    assert plain == again
+
+
+@pytest.mark.parametrize(
+    ("x", "text", "message"),
+    [
+        (IMAGES * 255, "contrast(severity=1)", r"from 0 to 1 for the evaluation 'contrast' \(got .* to 255"),
+        (IMAGES - 0.5, "pgd(eps=0.1)", "from 0 to 1 for the evaluation 'pgd'"),
+        (IMAGES.flatten(1), "brightness(severity=1)", r"expected images .*shape \(192,\)"),
+        (IMAGES.byte(), "noise(std=0.1)", "floating-point inputs for the evaluation 'noise'"),
+    ],
+)
+def test_what_the_samples_do_not_allow(x: Tensor, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_evaluation(task_of(x), parse_evaluation(text))
+    check_evaluation(task_of(x), parse_evaluation("clean(recalibrated=true)"))
+
+
+@pytest.mark.parametrize("text", ["noise(std=0.1)", "fgsm(eps=0.1)", "blur(severity=1)"])
+def test_graphs_are_tested_clean(text: str) -> None:
+    graphs = replace(task_of(IMAGES), test=Split([object()] * 40, LABELS))
+    with pytest.raises(ValueError, match=r"\(got graphs\); use 'clean'"):
+        check_evaluation(graphs, parse_evaluation(text))
