@@ -87,7 +87,7 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    runs = [Run({**one.choices, "norm": f"[bold]{one['norm']}"}) for one in Recipe(seeds=(0,), epochs=1).runs()]
+    runs = [Run({**run.choices, "norm": "augbn[bold]"}) for run in RUNS[:1]]
     store = Store(tmp_path / "r.sqlite")
     for run in runs:
         store.add(run.choices)
@@ -95,7 +95,7 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     screen = io.StringIO()
     with Live(console=Console(file=screen, force_terminal=True, width=90), auto_refresh=False) as live:
         LiveTable(live).show(Watcher(runs, store).look())
-    assert "[bold]bn" in screen.getvalue()
+    assert "augbn[bold]" in screen.getvalue()
 
 
 def test_lines_count_on(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,25 +73,25 @@ def add(commands: Commands[Parser]) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Carry out what is not done yet, show it meanwhile, then tell what came out."""
-    from .. import lab
-    from ..lab.executors import default_workers
+    from ..lab import Comparison, Store
+    from ..lab.check import check_at_hand
+    from ..lab.comparison import planned
+    from ..lab.executors import default_workers, execute
     from ..lab.progress import shown
     from ..lab.runner import RunsFailed
 
     recipe = _recipe(chosen)
-    comparison = lab.Comparison(tuple(recipe.runs()), lab.Store(chosen.store))
+    check_at_hand(recipe)
+    comparison = Comparison(tuple(planned(recipe)), Store(chosen.store))
     number, already = len(comparison.runs), len(comparison.finished())
     workers = chosen.workers or default_workers(recipe.threads)
     _say(f"{number} runs, {workers} at a time; results go to {chosen.store}")
     if already:
-        own = [name for name in (recipe.model, recipe.data) if ":" in name]
-        hint = f"; if {' or '.join(own)} has changed since, name another --store" if own else ""
-        _say(f"{already} of {number} runs were there already{hint}")
+        _say(f"{already} of {number} runs were there already")
     failure = None
     try:
-        with shown(comparison.runs, comparison.store), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*with other processes")  # told below
-            lab.run(recipe, chosen.store, workers)
+        with shown(comparison.runs, comparison.store):
+            execute(comparison.runs, comparison.store, workers=workers)
     except RunsFailed as error:
         failure = error
     except KeyboardInterrupt:
@@ -119,7 +118,7 @@ def _recipe(chosen: argparse.Namespace) -> Recipe:
 
     from ..lab.check import check_names
     from ..lab.choices import known
-    from ..lab.own import OWN_NORMS, is_own
+    from ..lab.factories import OWN_NORMS, is_own
     from ..lab.recipe import DIGITS, Recipe
 
     given = {field.name: getattr(chosen, field.name) for field in fields(Recipe) if hasattr(chosen, field.name)}

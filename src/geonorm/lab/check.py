@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from .data import check_name, find_source
 from .data.errors import DataError
+from .factories import is_own
 from .loading import named_object
 from .models import why_not
-from .own import is_own
 from .recipe import OWN, Recipe
 
 

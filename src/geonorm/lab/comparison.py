@@ -9,7 +9,8 @@ from typing import Any
 
 from .check import check_at_hand, check_names
 from .executors import execute
-from .own import OWN_NORMS, Factories, MakeData, MakeModel, code_of, name_of
+from .factories import OWN_NORMS, Factories, MakeData, MakeModel, code_of, is_own, name_of
+from .loading import named_object
 from .recipe import Recipe, Run
 from .results import Comparison
 from .runner import Source, Watch
@@ -29,7 +30,7 @@ def run(
     """
     check_names(recipe)
     check_at_hand(recipe)
-    return _carry_out(recipe.runs(), store, None, workers, watch)
+    return _carry_out(planned(recipe), store, None, workers, watch)
 
 
 def compare(
@@ -84,6 +85,15 @@ def compare(
     code = code_of(make_model, make_data)
     runs = [Run({**one.choices, "code": code}) for one in recipe.runs()]
     return _carry_out(runs, store, Factories(make_model, make_data), workers, watch)
+
+
+def planned(recipe: Recipe) -> list[Run]:
+    """The runs of a recipe. Functions of one's own are known by their text too, so that a changed one is run again."""
+    own = [named_object(name, what) for what, name in (("data", recipe.data), ("model", recipe.model)) if is_own(name)]
+    if not own:
+        return recipe.runs()
+    code = code_of(*own)
+    return [Run({**one.choices, "code": code}) for one in recipe.runs()]
 
 
 def _carry_out(

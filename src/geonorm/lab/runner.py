@@ -19,9 +19,9 @@ from torch import nn
 from .choices import parse_corruption, parse_evaluation
 from .data import Task, load
 from .evaluate import check_evaluation, evaluate
+from .factories import as_task, is_own, with_norm
 from .loading import named_object
 from .models import create_model
-from .own import as_task, is_own, with_norm
 from .recipe import Run
 from .store import Epoch, Store, StoreError
 from .surroundings import surroundings

@@ -40,11 +40,6 @@ class Factories:
         return with_norm(self.make_model(**run["model_options"]), run["norm"])
 
 
-def is_own(name: str) -> bool:
-    """Whether a name of data or of a model is ``file.py:function`` or ``module:function``."""
-    return ":" in name
-
-
 def as_task(made: Any, name: str) -> Task:
     """What a function of data gave: a task, or (train, test)."""
     if isinstance(made, Task):
@@ -61,22 +56,22 @@ def as_task(made: Any, name: str) -> Task:
 
 
 def with_norm(made: Any, norm: str) -> nn.Module:
-    """What a function of models gave, with its norms replaced; ``"own"`` leaves them.
-
-    An error if nothing can be replaced: the run would be one of the model's own norms under another name.
-    """
+    """A copy of the model that a function gave, with its norms replaced; ``"own"`` leaves them."""
     if not isinstance(made, nn.Module):
         raise ValueError(f"expected make_model to give a torch.nn.Module (got {type(made).__name__})")
     model = copy.deepcopy(made)  # a function that always gives the same one would give it trained
-    if norm == OWN:
-        return model
-    report = convert(model, norm)
-    if report.left and not report.changed:
-        reasons = "; ".join(dict.fromkeys(left.reason for left in report.left))
-        raise ValueError(f"expected {norm} to replace a norm of the model (got none that it can: {reasons})")
-    if not any(is_norm(part) for part in made.modules()):
-        raise ValueError(f"expected a model with norms, for {norm} to replace (got none)")
+    if norm != OWN:
+        report = convert(model, norm)
+        if report.left and not report.changed:
+            raise ValueError(f"{norm!r} cannot be put into the model: {report.left[0].reason}")
+        if not any(is_norm(module) for module in made.modules()):
+            raise ValueError(f"expected a model with norms to put {norm!r} in their place (got none in it)")
     return model
+
+
+def is_own(name: str) -> bool:
+    """Whether data or a model are named as ``file.py:function`` or ``module:function``, and not of this library."""
+    return ":" in name
 
 
 def name_of(function: Callable[..., Any]) -> str:
