@@ -94,7 +94,6 @@ def test_verdict_on_a_clear_column() -> None:
     assert found.beats_baseline
     assert not found.is_noise
     assert found.level_with_best == ["median"]  # 0.24 points below, and 0.6 to 0.2 points apart: p > 0.05
-    assert not found.leads
 
 
 def test_a_norm_that_lost_runs_is_not_the_best() -> None:
@@ -103,7 +102,6 @@ def test_a_norm_that_lost_runs_is_not_the_best() -> None:
     assert found.best == "bn"
     assert found.level_with_best == []
     assert found.ahead == ["ln"]
-    assert not found.leads
 
 
 def test_nothing_finished() -> None:
@@ -111,14 +109,12 @@ def test_nothing_finished() -> None:
     assert found.best is None
     assert found.is_noise
     assert not found.beats_baseline
-    assert not found.leads
 
 
 def test_one_seed_declares_nothing() -> None:
     found = judge({"bn": {0: 10.0}, "ln": {0: 99.0}}, "bn")
     assert found.best == "ln"
     assert not found.beats_baseline
-    assert not found.leads
 
 
 def test_an_unknown_baseline() -> None:
@@ -142,7 +138,7 @@ def counted(chance: random.Random) -> float:
 
 
 def rates(draw: Callable[[random.Random], float], seeds: int) -> tuple[float, float, float]:
-    """How often, on tables of noise: a winner over the baseline, any difference to it, a norm ahead of all others."""
+    """How often, on tables of noise: a winner over the baseline, anything said to differ, a norm told from the best."""
     chance = random.Random(0)
     found: list[Verdict] = []
     shared = draw is normal  # what a seed does to all norms alike; the test must not be fooled by it
@@ -150,9 +146,9 @@ def rates(draw: Callable[[random.Random], float], seeds: int) -> tuple[float, fl
         lift = [chance.gauss(0, 1) if shared else 0.0 for _ in range(seeds)]
         column = {norm: {seed: draw(chance) + lift[seed] for seed in range(seeds)} for norm in NORMS}
         found.append(judge(column, NORMS[0]))
-    differs = [any(gap.is_real for gap in verdict.to_baseline.values()) for verdict in found]
-    wins, leads = [v.beats_baseline for v in found], [v.leads for v in found]
-    return sum(wins) / TABLES, sum(differs) / TABLES, sum(leads) / TABLES
+    wins, differs = [verdict.beats_baseline for verdict in found], [not verdict.is_noise for verdict in found]
+    told = [any(gap.is_real for gap in verdict.to_best.values()) for verdict in found]
+    return sum(wins) / TABLES, sum(differs) / TABLES, sum(told) / TABLES
 
 
 SLOW = [(normal, 2), (normal, 3), (counted, 2), (counted, 3), (counted, 5)]
@@ -162,10 +158,10 @@ SLOW = [(normal, 2), (normal, 3), (counted, 2), (counted, 3), (counted, 5)]
     ("draw", "seeds"), [(normal, 5), *[pytest.param(*case, marks=pytest.mark.slow) for case in SLOW]]
 )
 def test_noise_has_no_winner(draw: Callable[[random.Random], float], seeds: int) -> None:
-    """Measured: a winner in 0.0 to 1.6 % of the tables, any difference in 0.0 to 5.4 %, a leader in none."""
-    wins, differs, leads = rates(draw, seeds)
+    """Measured: a winner in 0.0 to 1.6 % of the tables, a difference in 0.0 to 5.4 %, to the best in 0.0 to 2.8 %."""
+    wins, differs, told = rates(draw, seeds)
     assert wins <= differs <= ALLOWED
-    assert leads <= 0.01
+    assert told <= ALLOWED
     assert differs > 0.01 or draw is counted  # the test itself is alive
 
 

@@ -3,7 +3,8 @@
 Runs of two norms with the same seed (and fold) start from the same weights and see the same batches, so their
 differences are compared pair by pair: Student's t-test on the differences. Several norms against one baseline are
 several chances to be fooled, so p values are corrected (Holm, A simple sequentially rejective multiple test procedure,
-1979): the chance that any of them is called different, when none is, stays at 5 % per column.
+1979): the chance that any of them is called different, when none is, stays at 5 % per column. The best norm is chosen
+by looking at all of them, so its p values are corrected for all pairs of norms.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from .extras import need
@@ -18,6 +21,7 @@ from .extras import need
 LEVEL = 0.05  # the chance of a false alarm that we accept, per column
 _NO_SPREAD = 1e-9  # of the values: differences that vary by less are equal up to rounding
 _P = TypeVar("_P", bound=Hashable)
+_K = TypeVar("_K", bound=Hashable)
 
 
 class Summary(NamedTuple):
@@ -70,8 +74,8 @@ class Verdict:
         baseline: what the others are compared with.
         summaries: by norm.
         to_baseline: the difference of every other norm to the baseline, with p corrected for their number.
-        best: the norm with the highest mean among those that lost no run; None if there is none.
-        to_best: the difference of every other norm to the best, with p corrected.
+        best: the norm with the highest mean among those with most runs and none lost; None if there is none.
+        to_best: the difference of every other norm to the best, with p corrected for all pairs of norms.
     """
 
     baseline: str
@@ -83,7 +87,8 @@ class Verdict:
     @property
     def beats_baseline(self) -> bool:
         """Whether the best norm is better than the baseline beyond chance."""
-        return self.best is not None and self.best in self.to_baseline and self.to_baseline[self.best].is_real
+        gap = self.to_baseline.get(self.best or "")
+        return gap is not None and gap.is_real and gap.mean > 0
 
     @property
     def level_with_best(self) -> list[str]:
@@ -93,7 +98,7 @@ class Verdict:
 
     @property
     def ahead(self) -> list[str]:
-        """Norms with a higher mean than the best one, which lost runs: it is that of the lucky ones."""
+        """Norms with a higher mean than the best one, but over fewer runs: it may be that of the lucky ones."""
         return [
             norm
             for norm, found in self.summaries.items()
@@ -101,15 +106,19 @@ class Verdict:
         ]
 
     @property
-    def leads(self) -> bool:
-        """Whether the best norm is better than every other beyond chance."""
-        return self.best is not None and bool(self.to_best) and not self.level_with_best and not self.ahead
+    def is_noise(self) -> bool:
+        """Whether no norm can be told from the baseline. The best is only looked at where one can."""
+        return not any(gap.is_real for gap in self.to_baseline.values())
 
     @property
-    def is_noise(self) -> bool:
-        """Whether no norm can be told from the baseline, nor from the best."""
-        found = [*self.to_baseline.values(), *self.to_best.values()]
-        return not any(difference.is_real for difference in found)
+    def is_tested(self) -> bool:
+        """Whether any norm could be tested against the baseline."""
+        return any(not math.isnan(gap.p) for gap in self.to_baseline.values())
+
+    @property
+    def pairs(self) -> int:
+        """Of runs with the baseline, for the norm that has most."""
+        return max((gap.number for gap in self.to_baseline.values()), default=0)
 
 
 def summarize(values: Iterable[float]) -> Summary:
@@ -191,18 +200,30 @@ def judge(column: Mapping[str, Mapping[_P, float]], baseline: str) -> Verdict:
         raise ValueError(f"expected the baseline to be one of {', '.join(column)} (got {baseline!r})")
     summaries = {norm: summarize(values.values()) for norm, values in column.items()}
     whole = [norm for norm, found in summaries.items() if found.number and not found.lost]
-    best = max(whole, key=lambda norm: summaries[norm].mean, default=None)
-    to_best = {} if best is None else _against(column, best)
-    return Verdict(baseline, summaries, _against(column, baseline), best, to_best)
+    most = max((summaries[norm].number for norm in whole), default=0)
+    best = max(
+        (norm for norm in whole if summaries[norm].number == most), key=lambda norm: summaries[norm].mean, default=None
+    )
+    to_baseline = {norm: difference(values, column[baseline]) for norm, values in column.items() if norm != baseline}
+    to_best = {} if best is None else _to_best(column, best)
+    return Verdict(baseline, summaries, _corrected(to_baseline), best, to_best)
 
 
-def _against(column: Mapping[str, Mapping[_P, float]], one: str) -> dict[str, Difference]:
-    """The differences of all others to one norm, with their p values corrected together."""
-    found = {norm: difference(values, column[one]) for norm, values in column.items() if norm != one}
-    corrected = holm([gap.p for gap in found.values()])
-    return {norm: gap._replace(p=p) for (norm, gap), p in zip(found.items(), corrected, strict=True)}
+def _to_best(column: Mapping[str, Mapping[_P, float]], best: str) -> dict[str, Difference]:
+    """The differences of all others to the best norm; only a look at all pairs has shown it to be the best."""
+    order = sorted(column, key=lambda norm: norm == best)  # last, so that it is subtracted from the others
+    pairs = {frozenset(two): difference(column[two[0]], column[two[1]]) for two in combinations(order, 2)}
+    found = _corrected(pairs)
+    return {norm: found[frozenset((norm, best))] for norm in column if norm != best}
 
 
+def _corrected(gaps: Mapping[_K, Difference]) -> dict[_K, Difference]:
+    """The same differences with their p values corrected together."""
+    corrected = holm([gap.p for gap in gaps.values()])
+    return {key: gap._replace(p=p) for (key, gap), p in zip(gaps.items(), corrected, strict=True)}
+
+
+@lru_cache
 def _reach(number: int) -> float:
     """How many standard errors the 95 % interval of a mean of so many values reaches to each side."""
     return float(need("scipy.special", "scipy").stdtrit(number - 1, 1 - LEVEL / 2))

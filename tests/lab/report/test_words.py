@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,8 @@ def test_a_clear_difference(tmp_path: Path) -> None:
     found = made_up(tmp_path / "r.sqlite", ["bn", "ln", "median"], around(LEVELS), corruptions=["clean", OFFSET])
     text = report.answer(found)
     assert text == (
-        "On clean data, all three norms are within noise (97.9–98.0 %). With 10 % of the training samples offset, "
-        "LayerNorm is best: 97.1 %, 39.9 points over BatchNorm (p < 0.001)."
+        "On clean data, the other two norms are within noise of BatchNorm (97.9–98.0 %). With 10 % of the "
+        "training samples offset, LayerNorm is best: 97.1 %, 39.9 points over BatchNorm (p < 0.001)."
     )
     assert "the model's own norm" not in text
     against_ln = report.answer(found, baseline="ln")
@@ -50,12 +51,59 @@ def test_higher_but_within_noise_of_the_baseline(tmp_path: Path) -> None:
     )
 
 
+def rows(figures: dict[str, list[float]], path: Path, **more: Any) -> Comparison:
+    """Accuracies in per cent, a row for each norm; NaN for a run that has none."""
+    seeds = len(next(iter(figures.values())))
+    return made_up(path, list(figures), lambda norm, _, seed: figures[norm][seed] / 100, seeds=seeds, **more)
+
+
+def test_a_best_norm_that_is_behind_the_runs_that_are_left_of_the_baseline(tmp_path: Path) -> None:
+    found = rows(
+        {"bn": [98.0, 98.1, 98.2, 98.1, math.nan], "ln": [95.0, 95.2, 95.1, 95.3, 95.0]}, tmp_path / "r.sqlite"
+    )
+    assert report.answer(found) == (
+        "On clean data, LayerNorm is the highest of the norms that have all their runs: 95.1 %; higher, but over fewer "
+        "runs: BatchNorm (98.1 % over 4)."
+    )
+
+
+def test_one_lucky_run_is_not_the_best(tmp_path: Path) -> None:
+    figures = {"bn": [90.0, 91.0, 90.5, 90.2, 90.7], "ln": [95.0, 95.2, 95.1, 95.3, 95.0], "gn": [99.0] * 5}
+    found = rows(figures, tmp_path / "r.sqlite")
+    kept = Comparison(tuple(run for run in found.runs if run["norm"] != "gn" or run["seed"] == 0), found.store)
+    text = report.answer(kept)
+    assert "LayerNorm is best: 95.1 %" in text
+    assert "higher, but over fewer runs: GroupNorm (99.0 % over 1)" in text
+
+
+def test_what_cannot_be_tested_is_not_called_noise(tmp_path: Path) -> None:
+    always = report.answer(rows({"bn": [50.0] * 5, "ln": [100.0] * 5}, tmp_path / "a.sqlite"))
+    assert always == (
+        "On clean data, accuracies go from 50.0 to 100.0 % (LayerNorm), but every run differs from that of BatchNorm "
+        "by the same amount, which no test can judge."
+    )
+    equal = report.answer(rows({"bn": [50.0] * 5, "ln": [50.0] * 5}, tmp_path / "b.sqlite"))
+    assert equal == "On clean data, both norms are within noise (50.0 %)."
+    lonely = rows({"bn": [50.0] * 5, "ln": [90.0, 91.0, 92.0, 91.0, 90.0], "gn": [60.0] * 5}, tmp_path / "c.sqlite")
+    kept = Comparison(tuple(run for run in lonely.runs if run["norm"] != "bn" or run["seed"] == 0), lonely.store)
+    assert report.answer(kept).endswith("too few runs are done to compare them with BatchNorm.")
+
+
+def test_columns_that_are_not_told_are_counted(tmp_path: Path) -> None:
+    """Only one of four has a winner: the answer must not read as if all had."""
+    corruptions = ["clean", OFFSET, "gain", "labels"]
+    levels = {**LEVELS, **{(norm, kind): 0.9 for norm in ("bn", "ln") for kind in corruptions[2:]}}
+    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], around(levels), corruptions=corruptions)
+    assert report.answer(found).endswith("In none of the two other columns a norm beats BatchNorm beyond chance.")
+
+
 @pytest.mark.parametrize(
     ("norms", "seeds", "unfinished", "expected"),
     [
         (["bn", "ln"], 5, 10, "No run is finished yet."),
         (["bn"], 5, 0, "On clean data, BatchNorm reaches 98.0 %, with nothing to compare it to yet."),
         (["bn", "ln"], 1, 0, "one seed cannot tell an effect from chance."),
+        (["bn", "ln"], 2, 0, "two runs of each are too few to tell an effect from chance."),
         (["bn", "ln"], 5, 0, "On clean data, both norms are within noise"),
     ],
 )
@@ -83,13 +131,13 @@ def test_cautions(tmp_path: Path) -> None:
 
 def test_diverged_runs_are_told_and_do_not_win(tmp_path: Path) -> None:
     def accuracy(norm: str, corruption: str, seed: int) -> float:
-        return math.nan if (norm, seed) == ("ln", 3) else {"bn": 0.5, "ln": 0.9}[norm] + 0.001 * seed**2
+        return math.nan if (norm, seed) == ("ln", 3) else {"bn": 0.5, "ln": 0.9 + 0.001 * seed**2}[norm]
 
     found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], accuracy)
     assert "1 of 10 runs diverged, their loss is no longer a number: ln on clean with seed 3." in texts(
         found, "warning"
     )
-    assert "BatchNorm is best" in report.answer(found) or "within noise" in report.answer(found)
+    assert "; higher, but over fewer runs: LayerNorm (90.5 % over 4)" in report.answer(found)
     exploded = made_up(tmp_path / "s.sqlite", ["bn"], around(LEVELS), loss=math.inf)
     assert "5 of 5 runs diverged" in texts(exploded, "warning")
 
@@ -103,7 +151,9 @@ def test_diverged_runs_are_told_and_do_not_win(tmp_path: Path) -> None:
         (("erm", "spurious(share=0.05)", "bim(eps=0.1)"), False,
          "With an attribute that misleads in 5 % of the training samples, attacked by bim(eps=0.1)"),
         (("erm", "offset(share=0.2, strength=3)", "blur(severity=2)"), False,
-         "Trained on offset(share=0.2, strength=3), tested with blur(severity=2)"),
+         "With 20 % of the training samples offset by 3 standard deviations, tested with blur(severity=2)"),
+        (("erm", "gain(strength=5)", "clean"), False,
+         "With 10 % of the training samples multiplied by a wrong gain (strength 5)"),
         (("erm", "<b>", "clean"), False, "Trained on <b>"),
     ],
 )  # fmt: skip

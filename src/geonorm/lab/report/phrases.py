@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...nn.specs import parse_call
 from ..choices import ATTACKS
@@ -127,16 +127,25 @@ def circumstances(column: Column, say_loss: bool) -> str:
 def _training(corruption: str) -> str:
     name, arguments = _call(corruption)
     share = f"{100 * arguments.get('share', 0.1):g} % of the training samples"
-    if name in _CORRUPTED and set(arguments) <= {"share"}:
-        return f"with {share} {_CORRUPTED[name]}"
+    if name in _CORRUPTED:
+        return f"with {share} {_CORRUPTED[name]}{_by(name, arguments)}"
     if name == "spurious":
         return f"with an attribute that misleads in {share}"
     return "on clean data" if name == "clean" else f"trained on {corruption}"
 
 
+def _by(name: str, arguments: Mapping[str, float]) -> str:
+    """How strong a corruption is, if that was chosen."""
+    if "strength" not in arguments:
+        return ""
+    strength = f"{arguments['strength']:g}"
+    return f" by {strength} standard deviations" if name == "offset" else f" (strength {strength})"
+
+
 def _call(text: str) -> tuple[str, dict[str, float]]:
     """Name and arguments, if they can be read: a store may hold what a later version knows."""
     try:
-        return parse_call(text, "")
+        name, arguments = parse_call(text, "")
     except ValueError:
         return text, {}
+    return name, {key: value for key, value in arguments.items() if isinstance(value, int | float)}

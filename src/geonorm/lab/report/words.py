@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..results import Column, Comparison
-from ..statistics import Verdict
+from ..statistics import Summary, Verdict
 from .contents import Contents, gather
 from .phrases import called, circumstances, listed, number, probability, sentence
 
@@ -31,12 +32,24 @@ def answer(comparison: Comparison, baseline: str | None = None) -> str:
 
 
 def short_answer(contents: Contents) -> str:
-    """The first column, and the one in which most is gained over the baseline."""
+    """The first column, and the one in which most is gained over the baseline; how many others have a winner."""
     first, *others = contents.verdicts
     if not contents.finished:
         return "No run is finished yet."
     told = [first, *([max(others, key=lambda column: _gain(contents.verdicts[column]))] if others else [])]
-    return " ".join(column_sentence(contents, column) for column in told)
+    rest = [verdict for column, verdict in contents.verdicts.items() if column not in told]
+    return " ".join([*[column_sentence(contents, column) for column in told], *_others(rest)])
+
+
+def _others(verdicts: Sequence[Verdict]) -> list[str]:
+    """The two columns that are told were chosen; lest they mislead, what the others would have said."""
+    if not verdicts:
+        return []
+    won, baseline = sum(verdict.beats_baseline for verdict in verdicts), called(verdicts[0].baseline)
+    if len(verdicts) == 1:
+        return [f"In the other column, {'a' if won else 'no'} norm beats {baseline} beyond chance."]
+    some = f"{number(won) if won else 'none'} of the {number(len(verdicts))} other columns"
+    return [f"In {some} a norm beats {baseline} beyond chance."]
 
 
 def column_sentence(contents: Contents, column: Column) -> str:
@@ -53,29 +66,59 @@ def _said(verdict: Verdict) -> str:
     highest = f"{there[verdict.best].mean:.1f} %"
     if len(there) == 1:
         return f"{best} reaches {highest}, with nothing to compare it to yet"
-    means = [found.mean for found in there.values()]
-    if max(found.number for found in there.values()) < 2:
-        return (
-            f"accuracies go from {min(means):.1f} to {max(means):.1f} % ({best}), but one seed cannot tell an effect "
-            "from chance"
-        )
+    if not verdict.is_tested or (verdict.is_noise and verdict.pairs < _ENOUGH):
+        return f"{_reached(there)}, but {_why_nothing_is_told(verdict)}"
     if verdict.is_noise:
-        all_of_them = "both norms" if len(there) == 2 else f"all {number(len(there))} norms"
-        return f"{all_of_them} are within noise ({min(means):.1f}–{max(means):.1f} %)"
-    level = [called(norm) for norm in verdict.level_with_best if norm != verdict.baseline]
-    company = f"; {listed(level)} {'is' if len(level) == 1 else 'are'} within noise of it" if level else ""
-    if verdict.ahead:
-        lucky = [f"{called(norm)} ({there[norm].mean:.1f} %)" for norm in verdict.ahead]
-        company += f"; higher, but only in the runs that did not diverge: {listed(lucky)}"
+        low, high = (f"{end(found.mean for found in there.values()):.1f}" for end in (min, max))
+        span = f"{low}–{high} %" if low != high else f"{high} %"
+        if len(there) == 2:
+            return f"both norms are within noise ({span})"
+        return f"the other {number(len(there) - 1)} norms are within noise of {baseline} ({span})"
+    company = _company(verdict)
     if verdict.beats_baseline:
         gap = verdict.to_baseline[verdict.best]
         return f"{best} is best: {highest}, {gap.mean:.1f} points over {baseline} ({probability(gap.p)}){company}"
     if verdict.best == verdict.baseline:
         return f"{best} is best: {highest}{company or ', better than all others beyond chance'}"
+    if verdict.baseline in verdict.ahead:
+        return f"{best} is the highest of the norms that have all their runs: {highest}{company}"
     behind = [called(norm) for norm in there if _is_behind(verdict, norm)]
     tail = f"; clearly behind: {listed(behind)}" if behind else ""
-    middle = f"{there[verdict.baseline].mean:.1f} %" if verdict.baseline in there else "no result"
-    return f"{best} comes out highest, {highest}, but within noise of {baseline} ({middle}){tail}"
+    middle = f"{there[verdict.baseline].mean:.1f} %"
+    return f"{best} comes out highest, {highest}, but within noise of {baseline} ({middle}){_ahead(verdict)}{tail}"
+
+
+def _reached(there: Mapping[str, Summary]) -> str:
+    """From the lowest to the highest mean, where no more can be said."""
+    low, *_, high = sorted(there, key=lambda norm: there[norm].mean)
+    return f"accuracies go from {there[low].mean:.1f} to {there[high].mean:.1f} % ({called(high)})"
+
+
+def _why_nothing_is_told(verdict: Verdict) -> str:
+    if max(found.number for found in verdict.summaries.values()) < 2:
+        return "one seed cannot tell an effect from chance"
+    if verdict.is_tested:
+        return f"{number(verdict.pairs)} runs of each are too few to tell an effect from chance"
+    baseline = called(verdict.baseline)
+    if verdict.pairs < 2:
+        return f"too few runs are done to compare them with {baseline}"
+    return f"every run differs from that of {baseline} by the same amount, which no test can judge"
+
+
+def _company(verdict: Verdict) -> str:
+    """Who cannot be told from the best."""
+    level = [norm for norm in verdict.level_with_best if norm != verdict.baseline]
+    untested = [called(norm) for norm in level if math.isnan(verdict.to_best[norm].p)]
+    within = [called(norm) for norm in level if not math.isnan(verdict.to_best[norm].p)]
+    told = f"; {listed(within)} {'is' if len(within) == 1 else 'are'} within noise of it" if within else ""
+    return told + (f"; no test of it against {listed(untested)}" if untested else "") + _ahead(verdict)
+
+
+def _ahead(verdict: Verdict) -> str:
+    """Who would be the best if it had all its runs."""
+    found = [(norm, verdict.summaries[norm]) for norm in verdict.ahead]
+    lucky = [f"{called(norm)} ({one.mean:.1f} % over {one.number})" for norm, one in found]
+    return f"; higher, but over fewer runs: {listed(lucky)}" if lucky else ""
 
 
 def _is_behind(verdict: Verdict, norm: str) -> bool:
@@ -135,7 +178,11 @@ def _about_noise(contents: Contents) -> list[Caution]:
                 + f"{sentence(number(_ENOUGH))} seeds or more are better.",
             )
         )
-    noisy = [contents.labels[c] for c, v in contents.verdicts.items() if v.is_noise and _has_tests(v)]
+    noisy = [
+        contents.labels[column]
+        for column, verdict in contents.verdicts.items()
+        if verdict.is_noise and verdict.is_tested and verdict.pairs >= _ENOUGH
+    ]
     if noisy:
         columns = (
             "all columns" if len(noisy) == len(contents.verdicts) > 1 else listed([f"“{label}”" for label in noisy])
@@ -146,12 +193,8 @@ def _about_noise(contents: Contents) -> list[Caution]:
     return found
 
 
-def _has_tests(verdict: Verdict) -> bool:
-    return any(not math.isnan(gap.p) for gap in verdict.to_baseline.values())
-
-
 def _about_the_test(contents: Contents) -> list[Caution]:
-    if not any(map(_has_tests, contents.verdicts.values())):
+    if not any(verdict.is_tested for verdict in contents.verdicts.values()):
         return []
     found = []
     if contents.comparison.settings().get("folds"):
