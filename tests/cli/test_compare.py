@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,58 @@ def test_own_model_and_data(here: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "already" not in capsys.readouterr().err, "another function is another comparison"
 
 
+TALKING = """
+print("loaded")
+from beside_own import make_data, make_model as model
+
+def make_model():
+    print("made")
+    return model()
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_own_functions_that_print_and_import(
+    here: Path, workers: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder that is not the current one, beside a module that they need; read once in each process."""
+    monkeypatch.setattr("sys.path", [*sys.path])
+    folder = here / "a folder"
+    folder.mkdir()
+    (here / "own.py").rename(folder / "beside_own.py")
+    (folder / "talking.py").write_text(TALKING)
+    own = ["--model", "a folder/talking.py:make_model", "--data", "a folder/talking.py:make_data"]
+    arguments = ["--norms", "own", "median", "--epochs", "1", "--seeds", "1", "--workers", workers, "--json"]
+    assert main(["compare", *own, *arguments]) == 0
+    said = capfd.readouterr()
+    assert len(json.loads(said.out)["finished"]) == 2
+    assert said.err.count("made") == 2
+    assert said.err.count("loaded") == (1 if workers == "1" else 3)
+
+
+def test_a_reader_of_the_progress_that_leaves(
+    here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of ``geonorm compare 2>&1 | head -1``: the work is done all the same."""
+
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    assert main(["compare", *tiny]) == 0
+    assert "Page: " in capsys.readouterr().out
+
+
+def test_what_the_report_needs_is_asked_for_before_the_training(
+    here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["compare", *tiny]) == 1
+    assert "matplotlib is needed here and not installed: pip install 'geonorm[plots]'" in capsys.readouterr().err
+    assert not Path("out").exists(), "nothing was begun"
+
+
 def test_the_built_in_comparison(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Eight norms, clean and broken samples; one of its five seeds, an epoch each."""
     assert main(["compare", "--seeds", "1", "--epochs", "1", "--workers", "1", "--json"]) == 0
@@ -100,6 +154,14 @@ def test_mistakes(here: Path, capsys: pytest.CaptureFixture[str], arguments: lis
     assert not Path("out").exists(), "nothing was begun"
 
 
+WRONG = {
+    "typo.py": "def make(:",
+    "program.py": "import sys\nsys.exit(2)\n",
+    "relative.py": "from .own import make_model as make\n",
+    "raises.py": "def make():\n    return {}['width']\n",
+}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -117,6 +179,10 @@ def test_mistakes(here: Path, capsys: pytest.CaptureFixture[str], arguments: lis
             "'ln' cannot be put into the model",
         ),
         (["--store", "own.py"], "damaged or no results file"),
+        (["--model", "typo.py:make"], "typo.py cannot be loaded for model: invalid syntax (typo.py, line 1)"),
+        (["--model", "program.py:make"], "put what the file does as a program below if __name__ == '__main__':"),
+        (["--model", "relative.py:make"], "name a module of a package as package.module:function"),
+        (["--model", "raises.py:make"], "seed 0: KeyError: 'width' (raises.py, line 2)"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -127,6 +193,8 @@ def test_work_that_fails(
     arguments: list[str],
     words: str,
 ) -> None:
+    for name, text in WRONG.items():
+        Path(name).write_text(text)
     monkeypatch.setenv("GEONORM_DATA", str(here))
     monkeypatch.setenv("XDG_CACHE_HOME", str(here))
     assert main(["compare", *arguments, "--workers", "1", "--epochs", "1", "--seeds", "1"]) == 1

@@ -42,6 +42,13 @@ def test_without_matplotlib(
     assert "pip install 'geonorm[plots]'" in captured.err
 
 
+@pytest.mark.parametrize("place", ["/tmp", "picture.xyz"])
+def test_a_file_that_is_no_picture(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["demo", "--out", place])
+    assert "ends with .png or .svg" in capsys.readouterr().err
+
+
 def test_unwritable_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["demo", "--out", str(tmp_path / "file" / "x.png")]) == 1

@@ -94,6 +94,16 @@ def test_a_corrupt_state_is_called_corrupt(here: Path, capsys: pytest.CaptureFix
     assert said.count("\n") == 1
 
 
+def test_functions_that_print_or_raise(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("talks.py").write_text("import torch\nprint('loaded')\ndef make():\n    return torch.nn.Linear(4, {}[0])\n")
+    arguments = ["--input-shape", "4", "--json"]
+    assert main(["diagnose", "--model", "talks.py:make", *arguments]) == 1
+    assert capsys.readouterr() == ("", "loaded\ngeonorm: talks.py:make raised KeyError: 0 (talks.py, line 4)\n")
+    Path("talks.py").write_text("import torch\nprint('loaded')\ndef make():\n    return torch.nn.Linear(4, 2)\n")
+    assert main(["diagnose", "--model", "talks.py:make", *arguments]) == 0
+    assert "findings" in json.loads(capsys.readouterr().out)
+
+
 def test_batches_that_are_none_are_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("odd.py").write_text("def batches():\n    return {'x': 1}\n")
     assert main(["diagnose", "--model", "some_model.py:make", "--data", "odd.py:batches"]) == 1

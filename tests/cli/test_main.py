@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import subprocess
 import sys
 
@@ -97,6 +99,22 @@ def test_the_lab_waits_until_it_is_needed_and_a_closed_pipe_is_no_error() -> Non
     started.stdout.close()
     assert (started.stderr.read(), started.wait()) == (b"", 0)
     started.stderr.close()
+
+
+def test_letters_that_the_output_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", written)
+    monkeypatch.setattr("geonorm.lab.info.facts", lambda: {"φ": "1 ± 0"})
+    assert main(["info"]) == 0
+    assert main(["info", "--json"]) == 0
+    plain, as_json = written.buffer.getvalue().decode("ascii").splitlines()  # type: ignore[attr-defined]
+    assert plain.split() == ["?:", "1", "?", "0"]
+    assert json.loads(as_json) == {"φ": "1 ± 0"}
+
+
+def test_a_stdout_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    assert main(["norms"]) == 0
 
 
 def test_all_paths_of_the_parser_lead_to_a_function() -> None:

@@ -34,6 +34,19 @@ def test_several_comparisons_have_a_folder_each(
     assert capsys.readouterr().out.count("mlp on digits") == 2
 
 
+def test_a_baseline_by_any_spelling_that_only_some_comparisons_have(
+    here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str], quick_reports: list[tuple[Path, str | None]]
+) -> None:
+    assert main(["compare", *tiny]) == 0
+    assert main(["compare", *tiny, "--norms", "bn", "gn(groups=1)", "--lr", "0.2"]) == 0
+    quick_reports.clear()
+    assert main(["report", "out/compare.sqlite", "--baseline", "gn( groups=1.0)"]) == 0
+    assert [baseline for _, baseline in quick_reports] == [None, "gn(groups=1)"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", "out/compare.sqlite", "--baseline", "bnn"])
+    assert "unknown baseline 'bnn'; did you mean 'bn'? known are bn, ln, gn(groups=1)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [(["nothing.sqlite"], "not there"), (["own.py"], "no results file"), (["empty.sqlite"], "expected finished runs")],

@@ -74,5 +74,5 @@ def figure(width: float = 7.0, height: float = 4.0) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("expected matplotlib to draw a result; pip install geonorm[plots]") from error
+        raise ImportError("expected matplotlib to draw a result; pip install 'geonorm[plots]'") from error
     return Figure(figsize=(width, height), layout="constrained")

@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from . import bench, compare, completion, data, demo, diagnose, info, norms, report, reproduce
 from .parser import Mistake, Parser
+from .streams import show_what_can_be_shown
 
 __all__ = ["main", "make_parser"]
 
@@ -42,10 +43,12 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``geonorm``; returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    show_what_can_be_shown()
     chosen = make_parser().parse_args(given, argparse.Namespace(line=shlex.join(["geonorm", *given])))
     try:
         code: int = chosen.run(chosen)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except Mistake as mistake:
         chosen.parser.error(str(mistake))
     except KeyboardInterrupt:

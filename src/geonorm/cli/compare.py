@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .outcome import add_outcome, default_folder, tell
 from .parser import Commands, Mistake, Parser, add_json, print_json
+from .streams import results_alone
 
 if TYPE_CHECKING:
     from ..lab import Recipe
@@ -76,7 +76,8 @@ def add(commands: Commands[Parser]) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Carry out what is not done yet, show it meanwhile, then tell what came out."""
     from ..lab import Comparison, Store
-    from ..lab.check import check_at_hand
+    from ..lab.bars import say
+    from ..lab.check import check_at_hand, check_installed
     from ..lab.comparison import planned
     from ..lab.executors import default_workers, execute
     from ..lab.progress import shown
@@ -84,26 +85,30 @@ def run(chosen: argparse.Namespace) -> int:
     from ..lab.team import Team
 
     recipe = _recipe(chosen)
-    check_at_hand(recipe)
+    with results_alone():
+        check_installed()
+        check_at_hand(recipe)
+        runs = tuple(planned(recipe))
     team = Team.started()
     if not team.leads:  # of those that torchrun started, one is enough to tell
-        execute(planned(recipe), Store(chosen.store))
+        with results_alone():
+            execute(runs, Store(chosen.store))
         return 0
-    comparison = Comparison(tuple(planned(recipe)), Store(chosen.store))
+    comparison = Comparison(runs, Store(chosen.store))
     number, already = len(comparison.runs), len(comparison.finished())
     workers = chosen.workers or (default_workers(recipe.threads) if team.size == 1 else 1)
-    _say(f"{number} runs, {workers} at a time; results go to {chosen.store}")
+    say(f"{number} runs, {workers} at a time; results go to {chosen.store}")
     if already:
-        _say(f"{already} of {number} runs were there already")
+        say(f"{already} of {number} runs were there already")
     failure = None
     try:
-        with shown(comparison.runs, comparison.store):
+        with shown(comparison.runs, comparison.store), results_alone():
             execute(comparison.runs, comparison.store, workers=workers)
     except RunsFailed as error:
         failure = error
     except KeyboardInterrupt:
         done = len(comparison.finished())
-        _say(f"\nStopped: {done} of {number} runs are done and kept. The same command goes on:\n  {chosen.line}")
+        say(f"\nStopped: {done} of {number} runs are done and kept. The same command goes on:\n  {chosen.line}")
         return 130
     done = len(comparison.finished())
     if done:
@@ -124,7 +129,7 @@ def _recipe(chosen: argparse.Namespace) -> Recipe:
     from dataclasses import fields, replace
 
     from ..lab.check import check_names
-    from ..lab.choices import known
+    from ..lab.choices import known, spelled
     from ..lab.factories import OWN_NORMS, is_own
     from ..lab.recipe import DIGITS, Recipe
 
@@ -138,7 +143,7 @@ def _recipe(chosen: argparse.Namespace) -> Recipe:
         recipe = replace(Recipe() if from_scratch else Recipe.from_toml(chosen.recipe or DIGITS), **given)
         check_names(recipe)
         if chosen.baseline is not None:
-            known(chosen.baseline, recipe.norms, "baseline")
+            chosen.baseline = known(spelled(chosen.baseline), recipe.norms, "baseline")
     except ValueError as error:
         raise Mistake(error) from error
     return recipe
@@ -150,7 +155,3 @@ def _workers(text: str) -> int | str:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a number from 1, ray, or ray://... (got {text!r})")
     return int(text)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -38,7 +38,7 @@ def run(chosen: argparse.Namespace) -> int:
     words = {"norms": list(norms()), "baseline": list(norms()), "model": [name for name, _ in models()]}
     words |= dict.fromkeys(("data", "name", "names"), data)
     for action in _actions(parser):
-        if action.type is Path or action.metavar == "WHERE:NAME":
+        if action.type is Path or action.dest == "out" or action.metavar == "WHERE:NAME":
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif action.dest in words and not action.choices:
             action.choices = words[action.dest]

@@ -18,9 +18,19 @@ def add(commands: Commands[Parser]) -> None:
     text = "the center of a sample with outliers for φ from 1 to ∞, as a table and a picture"
     parser = commands.add_parser("demo", help=text, description=text, epilog=_EPILOG)
     parser.add_argument(
-        "--out", type=Path, default=Path("out/demo.png"), help="picture file, .png or .svg (default: %(default)s)"
+        "--out",
+        type=_picture_file,
+        default=Path("out/demo.png"),
+        help="picture file, .png or .svg (default: %(default)s)",
     )
     parser.set_defaults(run=run)
+
+
+def _picture_file(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in (".png", ".svg"):
+        raise argparse.ArgumentTypeError(f"expected a file that ends with .png or .svg (got {text!r})")
+    return path
 
 
 def run(chosen: argparse.Namespace) -> int:

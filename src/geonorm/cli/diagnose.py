@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .parser import Commands, Parser, add_json, print_json
+from .streams import results_alone
 
 _EPILOG = """\
 examples:
@@ -42,14 +43,15 @@ def run(chosen: argparse.Namespace) -> int:
     from ..lab import loading
     from ..lab.bars import busy
 
-    model = loading.load_model(chosen.model, chosen.state)
-    batches: Iterable[Any] = (
-        loading.random_batches(model, chosen.input_shape, chosen.batch_size)
-        if chosen.data is None
-        else loading.load_batches(chosen.data)
-    )
-    with busy("looking at the model"):
-        found = diagnose(model, batches, synthetic=chosen.data is None)
+    with results_alone():
+        model = loading.load_model(chosen.model, chosen.state)
+        batches: Iterable[Any] = (
+            loading.random_batches(model, chosen.input_shape, chosen.batch_size)
+            if chosen.data is None
+            else loading.load_batches(chosen.data)
+        )
+        with busy("looking at the model"):
+            found = diagnose(model, batches, synthetic=chosen.data is None)
     path = found.to_html(chosen.out)
     if chosen.json:
         print_json(found.to_dict())

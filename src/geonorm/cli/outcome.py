@@ -27,11 +27,13 @@ def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool
     from ..lab.recipe import AXES
     from ..lab.report import answer, write
 
+    said = answer(comparison, baseline)
+    if not quiet:  # first what needs no folder, lest a full disk hide it
+        print(f"{comparison.table()}\n\n{said}\n", flush=True)
     with busy("writing the report"):
         page = write(comparison, folder, baseline)
-    said = answer(comparison, baseline)
     if not quiet:
-        print(f"{comparison.table()}\n\n{said}\n\nPage: {page}")
+        print(f"Page: {page}")
     return {
         "answer": said,
         "page": str(page),

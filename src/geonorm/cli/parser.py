@@ -69,8 +69,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(value: Any) -> None:
-    """A value on stdout; what is not a number becomes null, which JSON has."""
-    print(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
+    """A value on stdout, in ASCII for any pipe; what is not a number becomes null, which JSON has."""
+    print(json.dumps(_finite(value), allow_nan=False))
 
 
 def _finite(value: Any) -> Any:

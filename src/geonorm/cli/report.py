@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .outcome import add_outcome, default_folder, tell
-from .parser import Commands, Parser, add_json, print_json
+from .parser import Commands, Mistake, Parser, add_json, print_json
+
+if TYPE_CHECKING:
+    from ..lab import Comparison
 
 _EPILOG = """\
 A file that holds several comparisons, of different data, models or settings, gives a folder for each.
@@ -34,13 +38,27 @@ def run(chosen: argparse.Namespace) -> int:
     comparisons = [one for one in Comparison.from_store(chosen.store) if one.finished()]
     if not comparisons:
         raise ValueError(f"expected finished runs in {chosen.store} (got none)")
+    baseline = _baseline(chosen.baseline, comparisons)
     folder = chosen.out or default_folder(chosen.store)
     found = []
     for number, comparison in enumerate(comparisons, 1):
         if len(comparisons) > 1 and not chosen.json:
             print(f"{'' if number == 1 else chr(10)}{comparison.title()}\n")
         place = folder / str(number) if len(comparisons) > 1 else folder
-        found.append(tell(comparison, place, chosen.baseline, quiet=chosen.json))
+        mine = baseline if baseline in comparison.norms() else None
+        found.append(tell(comparison, place, mine, quiet=chosen.json))
     if chosen.json:
         print_json(found)
     return 0
+
+
+def _baseline(spec: str | None, comparisons: list[Comparison]) -> str | None:
+    """The norm as results are stored under it; of several comparisons, some may be without it."""
+    from ..lab.choices import known, spelled
+
+    if spec is None:
+        return None
+    try:
+        return known(spelled(spec), dict.fromkeys(norm for one in comparisons for norm in one.norms()), "baseline")
+    except ValueError as error:
+        raise Mistake(error) from error

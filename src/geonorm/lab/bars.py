@@ -21,6 +21,12 @@ def console() -> Any:
     return need("rich.console", "rich").Console(stderr=True, highlight=False)
 
 
+def say(line: str) -> None:
+    """Print a line on stderr, for whoever looks; the work goes on when nobody does any more."""
+    with contextlib.suppress(BrokenPipeError):
+        print(line, file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def busy(what: str) -> Iterator[Callable[[str], None]]:
     """A bar while the body works; gives a function that prints a line on stderr, above the bar.
@@ -35,7 +41,7 @@ def busy(what: str) -> Iterator[Callable[[str], None]]:
         45
     """
     if not is_watched():
-        yield lambda line: print(line, file=sys.stderr, flush=True)
+        yield say
         return
     rich = need("rich.progress", "rich")
     columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TimeElapsedColumn())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .data import check_name, find_source
 from .data.errors import DataError
+from .extras import need
 from .factories import is_own
 from .loading import named_object
 from .models import why_not
@@ -22,6 +23,12 @@ def check_names(recipe: Recipe) -> None:
         reason = why_not(recipe.model, norm)
         if reason:
             raise ValueError(reason)
+
+
+def check_installed() -> None:
+    """Raise if what the report needs is not there; after hours of training is too late to hear of it."""
+    need("scipy.special", "scipy")
+    need("matplotlib", "matplotlib")
 
 
 def check_at_hand(recipe: Recipe) -> None:

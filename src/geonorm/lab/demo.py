@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..analysis.result import figure
 from ..functional import center_with_info
 
 PHIS = (1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 8.0, 32.0, math.inf)
@@ -63,15 +64,9 @@ def table(of: list[Row]) -> str:
 
 def picture(of: list[Row], path: Path) -> None:
     """The contaminated sample and its centers, written to a PNG or SVG file."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "the picture needs matplotlib (not installed); get it with: pip install 'geonorm[plots]'"
-        ) from error
     _, dirty = contaminated_sample()
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    sample, curve = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2))
+    drawing = figure(8, 4.5)
+    sample, curve = drawing.subplots(2, 1, sharex=True, height_ratios=(1, 2))
     sample.hist(dirty.numpy(), bins=90, color="#9aa7b5")
     sample.set_yticks([])
     sample.set_title("A sample with 5 % outliers, and its center for every φ", loc="left")
@@ -90,4 +85,4 @@ def picture(of: list[Row], path: Path) -> None:
     curve.spines[["top", "right"]].set_visible(False)
     curve.legend(frameon=False, loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    drawing.savefig(path, dpi=150)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+_EXTRAS = {"matplotlib": "plots", "ray": "ray"}  # where they are declared, if not in lab
+
 
 def need(module: str, package: str) -> Any:
     """A module, or an error that says how to get it.
@@ -21,4 +23,5 @@ def need(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{package} is needed here and not installed: pip install 'geonorm[lab]'") from error
+        extra = _EXTRAS.get(package, "lab")
+        raise ImportError(f"{package} is needed here and not installed: pip install 'geonorm[{extra}]'") from error

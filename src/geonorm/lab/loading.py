@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from .complaint import complaint
 
 
 def named_object(spec: str, option: str) -> Any:
@@ -18,21 +22,13 @@ def named_object(spec: str, option: str) -> Any:
     where, colon, name = spec.rpartition(":")
     if not colon or not where or not name:
         raise ValueError(f"expected {option} as module:function or file.py:function (got {spec!r})")
-    if where.endswith(".py"):
-        path = Path(where)
-        if not path.is_file():
-            raise ValueError(f"expected a file for {option} (got {where!r}, which is not there)")
-        located = importlib.util.spec_from_file_location(path.stem, path)
-        assert located is not None
-        assert located.loader is not None
-        module = importlib.util.module_from_spec(located)
-        sys.modules.setdefault(path.stem, module)
-        located.loader.exec_module(module)
-    else:
-        if "" not in sys.path:
-            sys.path.insert(0, "")
-        module = importlib.import_module(where)
-    found: Any = module
+    is_file, path = where.endswith(".py"), Path(where)
+    if is_file and not path.is_file():
+        raise ValueError(f"expected a file for {option} (got {where!r}, which is not there)")
+    try:
+        found: Any = _file(path.resolve(), path.stat().st_mtime_ns) if is_file else _module(where)
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{where} cannot be loaded for {option}: {complaint(error)}{_cure(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ValueError(f"expected {part!r} in {where} for {option} (got no such name)")
@@ -40,10 +36,41 @@ def named_object(spec: str, option: str) -> Any:
     return found
 
 
+@lru_cache
+def _file(path: Path, changed: int) -> ModuleType:
+    """A file as a module, run once unless it has changed; as for a script, modules beside it are found."""
+    _find_modules_in(str(path.parent))
+    located = importlib.util.spec_from_file_location(path.stem, path)
+    assert located is not None
+    assert located.loader is not None
+    module = importlib.util.module_from_spec(located)
+    sys.modules.setdefault(path.stem, module)
+    located.loader.exec_module(module)
+    return module
+
+
+def _module(name: str) -> ModuleType:
+    _find_modules_in("")
+    return importlib.import_module(name)
+
+
+def _find_modules_in(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def _cure(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "; put what the file does as a program below if __name__ == '__main__':"
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        return "; name a module of a package as package.module:function"
+    return ""
+
+
 def load_model(spec: str, state: Path | None = None) -> nn.Module:
     """The model that a function gives, with the tensors of a state_dict file; nothing in that file is run."""
     found = named_object(spec, "--model")
-    model = found if isinstance(found, nn.Module) else found()
+    model = found if isinstance(found, nn.Module) else _made_by(found, spec)
     if not isinstance(model, nn.Module):
         raise ValueError(f"expected --model {spec} to give a torch.nn.Module (got {type(model).__name__})")
     if state is not None:
@@ -76,10 +103,17 @@ def _state_dict(path: Path) -> dict[str, Any]:
 def load_batches(spec: str) -> Iterable[Any]:
     """The batches that a function gives, or a list or DataLoader of that name."""
     found = named_object(spec, "--data")
-    batches = found() if callable(found) else found
+    batches = _made_by(found, spec) if callable(found) else found
     if not isinstance(batches, Iterable):
         raise ValueError(f"expected --data {spec} to give an iterable of batches (got {type(batches).__name__})")
     return batches
+
+
+def _made_by(function: Callable[[], Any], spec: str) -> Any:
+    try:
+        return function()
+    except Exception as error:
+        raise ValueError(f"{spec} raised {complaint(error)}") from error
 
 
 def random_batches(model: nn.Module, shape: str, batch_size: int, number: int = 2) -> list[Tensor]:

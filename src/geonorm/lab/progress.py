@@ -6,13 +6,12 @@ Read off the store, so that it looks the same whoever carries the runs out: this
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from .bars import console, is_watched
+from .bars import console, is_watched, say
 from .extras import need
 from .recipe import AXES, Run
 from .store import Standing, Store, StoreError
@@ -95,8 +94,7 @@ class Lines:
         for name, _, standing in view.finished:
             count += 1
             left = f", {clock(view.left)} left" if view.left and count == view.done < view.number else ""
-            text = f"[{count}/{view.number}] {name}: {_accuracy(standing)} in {clock(standing.seconds)}{left}"
-            print(text, file=sys.stderr, flush=True)
+            say(f"[{count}/{view.number}] {name}: {_accuracy(standing)} in {clock(standing.seconds)}{left}")
 
 
 class LiveTable:

@@ -63,7 +63,10 @@ class Comparison:
     def title(self) -> str:
         """The comparison in a few words, such as ``mlp on digits, 10 epochs``."""
         settings = self.settings()
-        return f"{settings['model']} on {settings['data']}, {settings['epochs']} epochs" if settings else "no runs"
+        if not settings:
+            return "no runs"
+        model, data = (settings[name].removeprefix("__main__:") for name in ("model", "data"))
+        return f"{model} on {data}, {settings['epochs']} epoch{'s' * (settings['epochs'] != 1)}"
 
     def norms(self) -> list[str]:
         """The norms, in the order they were asked for."""

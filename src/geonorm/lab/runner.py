@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from .choices import parse_corruption, parse_evaluation
+from .complaint import complaint
 from .data import Task, load
 from .evaluate import check_evaluation, evaluate
 from .factories import as_task, is_own, with_norm
@@ -96,7 +97,9 @@ def work_through(
             store.release(run.key)
             if team.size > 1:
                 raise
-            failures.append(f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}: {error}")
+            failures.append(
+                f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}: {complaint(error)}"
+            )
         except BaseException:  # Ctrl-C: the next start goes on at once
             store.release(run.key)
             raise

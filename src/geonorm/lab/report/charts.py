@@ -6,7 +6,7 @@ import math
 from html import escape
 
 from ..results import Column
-from .contents import Contents, costs
+from .contents import Contents, costs, within_reach
 from .palette import looks
 
 _WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 360, 112, 42, 21, 8
@@ -20,7 +20,7 @@ def accuracies(contents: Contents, column: Column) -> str:
     )
     if not found:
         return ""
-    ends = [value for _, one in found for value in (one.mean, one.low, min(one.high, 100.0)) if not math.isnan(value)]
+    ends = [value for _, one in found for value in (one.mean, *within_reach(one)) if not math.isnan(value)]
     low, high = min(ends), max(ends)
     scale = (_WIDTH - _LEFT - _RIGHT) / ((high - low) or 1.0)
 
@@ -37,7 +37,7 @@ def accuracies(contents: Contents, column: Column) -> str:
         y = _TOP + _ROW * (i + 0.5)
         colour = f"c{look[norm].colour}" if look[norm].colour is not None else "base"
         if one.number > 1:
-            x1, x2 = place(one.low), place(min(one.high, 100.0))
+            x1, x2 = map(place, within_reach(one))
             parts.append(f'<line class="interval {colour}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y}" y2="{y}"/>')
         parts.append(
             f'<circle class="mean {colour}" cx="{place(one.mean):.1f}" cy="{y}" r="4"/>{_name(norm, y)}'

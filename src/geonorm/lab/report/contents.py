@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..recipe import Run
 from ..results import Column, Comparison
-from ..statistics import Verdict, judge
+from ..statistics import Summary, Verdict, judge
 from ..store import Finished
 
 
@@ -64,6 +64,11 @@ class Cost(NamedTuple):
     median: float
     low: float
     high: float
+
+
+def within_reach(found: Summary) -> tuple[float, float]:
+    """The interval of a mean, as far as accuracies go: Student's may reach below 0 and beyond 100 %."""
+    return (max(found.low, 0.0), min(found.high, 100.0)) if found.number > 1 else (math.nan, math.nan)
 
 
 def gather(comparison: Comparison, baseline: str | None = None) -> Contents:

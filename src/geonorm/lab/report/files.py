@@ -34,7 +34,7 @@ def write(comparison: Comparison, folder: str | Path, baseline: str | None = Non
         ("csv", tables.csv(contents)),
     ):
         (folder / f"table.{ending}").write_text(text, encoding="utf-8")
-    plots.draw(contents, folder)
     path = folder / "report.html"
     path.write_text(page(contents), encoding="utf-8")
+    plots.draw(contents, folder)
     return path

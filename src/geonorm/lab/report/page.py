@@ -12,7 +12,7 @@ from ..info import facts
 from ..results import Column, mean_and_deviation
 from ..statistics import Summary
 from . import charts, pictures, reproduce
-from .contents import Contents
+from .contents import Contents, within_reach
 from .palette import COLOURS, looks
 from .phrases import called, probability, signed
 from .series import View, exponents, learning
@@ -113,8 +113,8 @@ def _cell(contents: Contents, column: Column, norm: str) -> Cell:
 
 
 def _interval(found: Summary) -> str:
-    """Student's interval may reach beyond 100 %; no accuracy does."""
-    return "" if math.isnan(found.low) else f"{found.low:.1f} to {min(found.high, 100.0):.1f}"
+    low, high = within_reach(found)
+    return "" if math.isnan(low) else f"{low:.1f} to {high:.1f}"
 
 
 def _columns(contents: Contents) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.result import figure
 from ..extras import need
-from .contents import Contents, costs
+from .contents import Contents, costs, within_reach
 from .palette import COLOURS, DASHES, Look, looks
 from .series import View, exponents, learning
 
@@ -76,11 +76,18 @@ def _accuracy(contents: Contents) -> Figure:
     for i, norm in enumerate(contents.norms):
         found = [verdict.summaries[norm] for verdict in contents.verdicts.values()]
         places = [x + 0.6 * ((i + 0.5) / len(contents.norms) - 0.5) for x in range(len(found))]
-        reach = [0.0 if math.isnan(one.high) else one.high - one.mean for one in found]
+        ends = [(one.mean, one.mean) if one.number < 2 else within_reach(one) for one in found]
+        reach = [[one.mean - low, high - one.mean] for one, (low, high) in zip(found, ends, strict=True)]
         style = _style(look[norm])
         marker = _MARKERS[DASHES.index(look[norm].dash)]
         panel.errorbar(
-            places, [one.mean for one in found], reach, label=_short(norm), marker=marker, capsize=3, **style
+            places,
+            [one.mean for one in found],
+            list(zip(*reach, strict=True)),
+            label=_short(norm),
+            marker=marker,
+            capsize=3,
+            **style,
         )
     panel.set_xticks(range(len(contents.labels)), [_short(label, 32) for label in contents.labels.values()])
     panel.tick_params(axis="x", rotation=20 if len(contents.labels) > 2 else 0)
