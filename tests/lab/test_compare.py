@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -78,7 +80,7 @@ def small(folder: Path, make_model: Any, make_data: Any, norms: Any = ("bn",), *
 
 def test_a_norm_that_cannot_be_put_in_is_no_result(tmp_path: Path) -> None:
     """Not the model as it was, under another name."""
-    with pytest.raises(RunsFailed, match=r"expected ln to replace a norm .*ln needs another input layout"):
+    with pytest.raises(RunsFailed, match="'ln' cannot be put into the model: ln needs another input layout"):
         small(tmp_path, little_model, little_data, ["bn", "ln"])
     with pytest.raises(RunsFailed, match="expected a model with norms, for augbn to replace"):
         small(tmp_path, lambda: nn.Linear(2, 2), little_data, "augbn")
@@ -256,3 +258,14 @@ def test_refused(tmp_path: Path, make_model: Any, make_data: Any, training: dict
     with pytest.raises(RunsFailed, match=message):
         small(tmp_path, make_model, make_data, watch=lambda one, epoch, figures: epochs.append(epoch), **training)
     assert not epochs, "before the training, not after it"
+
+
+@pytest.mark.slow
+def test_workers_of_a_script_without_a_guard(tmp_path: Path) -> None:
+    """Each of them would start the script again, and workers of its own."""
+    (tmp_path / "script.py").write_text(
+        "from geonorm.lab import Recipe, run\n"
+        "run(Recipe(norms=['bn'], seeds=[0, 1], epochs=1), 'r.sqlite', workers=2)\n"
+    )
+    found = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert "a script that starts workers must do so below if __name__ == '__main__':" in found.stderr.splitlines()[-1]

@@ -89,7 +89,7 @@ def compare(
 
 def planned(recipe: Recipe) -> list[Run]:
     """The runs of a recipe. Functions of one's own are known by their text too, so that a changed one is run again."""
-    own = [named_object(name, what) for what, name in (("data", recipe.data), ("model", recipe.model)) if is_own(name)]
+    own = [named_object(name, what) for what, name in (("model", recipe.model), ("data", recipe.data)) if is_own(name)]
     if not own:
         return recipe.runs()
     code = code_of(*own)

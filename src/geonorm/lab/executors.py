@@ -95,14 +95,17 @@ def _in_processes(runs: Sequence[Run], store: Store, source: Source, number: int
         while not workers.join():
             pass
     except mp.ProcessExitedException as error:  # type: ignore[attr-defined]
-        raise RunsFailed(
-            f"a worker was ended from outside ({error}), perhaps for want of memory: start again to go on, with fewer "
-            "workers if it happens again"
-        ) from error
+        raise RunsFailed(f"a worker has ended ({error}){_likely_cause(error.signal_name)}") from error
     finally:
         _end(workers.processes)
     if not failures.empty():
         raise RunsFailed(failures.get())
+
+
+def _likely_cause(signal_name: str | None) -> str:
+    if signal_name is None:  # by itself, before it came to work
+        return "; a script that starts workers must do so below if __name__ == '__main__':"
+    return " from outside, perhaps for want of memory: start again to go on, with fewer workers if it happens again"
 
 
 def _end(processes: Sequence[Any]) -> None:

@@ -117,7 +117,7 @@ class Comparison:
 
 
 def mean_and_deviation(found: Summary) -> str:
-    """Such as ``97.0 ± 0.2``; only the mean of one run, nothing of none."""
+    """Such as ``97.0 ± 0.2``; only the mean of one run, nothing of none, a word where all are lost."""
     if not found.number:
-        return ""
+        return "diverged" if found.lost else ""
     return f"{found.mean:.1f}" + (f" ± {found.deviation:.1f}" if found.number > 1 else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,11 @@ def test_ones_own_model_is_done_again_by_a_call(tmp_path: Path) -> None:
     assert reproduce.command(found).startswith("compare(make_model, make_data, norms=['own', 'ln'], losses=['erm'], ")
     text = page_of(gather(found))
     assert "the norms of the model as it was written" in text
+
+
+def test_one_function_of_ones_own_is_named_in_a_recipe(tmp_path: Path) -> None:
+    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], lambda *_: 0.9, data="me:make_data")
+    assert reproduce.command(found).startswith("geonorm compare recipe.toml")
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:
@@ -152,6 +158,21 @@ def test_long_names_fit_a_phone(page: chromium.Page, tmp_path: Path) -> None:
     found = made_up(tmp_path / "r.sqlite", ["bn", name], lambda norm, corruption, seed: 0.9 + 0.01 * seed, model=name)
     page.open(report.write(found, tmp_path / "report"), 375)
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_diverged_runs_do_not_break_the_curves(page: chromium.Page, tmp_path: Path) -> None:
+    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], lambda norm, *_: math.nan if norm == "ln" else 0.9)
+    page.open(report.write(found, tmp_path / "report"))
+    assert page.run("document.querySelectorAll('svg.curves path.line').length") == 1
+    assert page.run("document.querySelector('tbody').textContent").count("diverged") == 1
+
+
+def test_two_seeds_do_not_reach_below_nothing(page: chromium.Page, tmp_path: Path) -> None:
+    """Student's interval of two runs is wider than all accuracies."""
+    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], lambda norm, _, seed: 0.2 + 0.5 * seed, seeds=2)
+    page.open(report.write(found, tmp_path / "report"))
+    assert page.run("document.querySelector('tbody td.figures').innerText").splitlines()[1] == "0.0 to 100.0"
+    assert page.run("[...document.querySelectorAll('.charts svg text')].every((t) => !t.textContent.startsWith('-'))")
 
 
 def test_no_network_and_no_complaints(page: chromium.Page) -> None:

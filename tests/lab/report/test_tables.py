@@ -85,6 +85,6 @@ def test_lost_and_missing_runs(tmp_path: Path) -> None:
         return math.nan if norm == "ln" else 0.9 + 0.001 * seed
 
     found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], accuracy, seeds=3, unfinished=1)
-    assert "| `ln` | – |" in tables.markdown(gather(found))
+    assert "| `ln` | diverged |" in tables.markdown(gather(found))
     row = rows_of(found)[1]
     assert (row["runs"], row["lost"], row["mean"], row["p"]) == ("0", "2", "", "")

@@ -89,12 +89,21 @@ def test_what_cannot_be_tested_is_not_called_noise(tmp_path: Path) -> None:
     assert report.answer(kept).endswith("too few runs are done to compare them with BatchNorm.")
 
 
+def test_a_norm_of_which_every_run_is_lost(tmp_path: Path) -> None:
+    figures = {"bn": [98.0, 98.1, 98.2, 98.1, 98.0], "pop": [math.nan] * 5}
+    assert "diverged" in rows(figures, tmp_path / "a.sqlite").table()
+    found = rows({norm: [math.nan] * 5 for norm in figures}, tmp_path / "b.sqlite")
+    assert report.answer(found) == "On clean data, every run that is finished has diverged."
+
+
 def test_columns_that_are_not_told_are_counted(tmp_path: Path) -> None:
     """Only one of four has a winner: the answer must not read as if all had."""
     corruptions = ["clean", OFFSET, "gain", "labels"]
     levels = {**LEVELS, **{(norm, kind): 0.9 for norm in ("bn", "ln") for kind in corruptions[2:]}}
     found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], around(levels), corruptions=corruptions)
-    assert report.answer(found).endswith("In none of the two other columns a norm beats BatchNorm beyond chance.")
+    assert report.answer(found).endswith(
+        "Of the two other columns, none has a norm that beats BatchNorm beyond chance."
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,6 +134,8 @@ def test_cautions(tmp_path: Path) -> None:
     few = made_up(tmp_path / "b.sqlite", norms, around(LEVELS), corruptions=corruptions, seeds=2, unfinished=1)
     assert "1 of 12 runs are not finished (median)" in texts(few, "warning")
     assert "One pair of runs for each comparison with BatchNorm: nothing can be tested" in texts(few, "warning")
+    lost = {"bn": [98.0, 98.1, 98.2, 98.1, 98.0], "ln": [97.0, 98.0, 98.0, 98.1, 98.2], "pop": [math.nan] * 5}
+    assert "pairs of runs" not in texts(rows(lost, tmp_path / "d.sqlite"), "warning"), "those of ln are enough"
     folded = made_up(tmp_path / "c.sqlite", ["bn", "ln"], around(LEVELS), folds=3, fold=1)
     assert "Folds share most of their training samples" in texts(folded, "note")
 

@@ -60,7 +60,7 @@ def _chips(contents: Contents) -> str:
         f"{len(contents.norms)} norm{'s' * (len(contents.norms) != 1)}",
         f"{seeds} seed{'s' * (seeds != 1)}",
         f"{done} of {asked} runs finished" if done < asked else f"{asked} runs",
-        f"compared with {called(contents.baseline)}",
+        *([f"compared with {called(contents.baseline)}"] if len(contents.norms) > 1 else []),
     ]
     return '<ul class="chips">' + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
 
@@ -93,7 +93,7 @@ def _cell(contents: Contents, column: Column, norm: str) -> Cell:
     verdict = contents.verdicts[column]
     found = verdict.summaries[norm]
     if not found.number:
-        return Cell('<span class="soft">no result</span>', "", "figures")
+        return Cell(f'<span class="soft">{mean_and_deviation(found) or "no result"}</span>', "", "figures")
     mark = ""
     if not verdict.is_noise:
         if norm == verdict.best:

@@ -24,9 +24,9 @@ def fields(comparison: Comparison) -> dict[str, Any]:
 
 
 def is_own(comparison: Comparison) -> bool:
-    """Whether data and model came from functions in Python rather than from names that the command line takes."""
-    data = comparison.settings()["data"]
-    return ":" in data and ".py:" not in data
+    """Whether data and model both came from functions in Python, not from names that only the command line takes."""
+    names = [comparison.settings()[name] for name in ("data", "model")]
+    return all(":" in name and ".py:" not in name for name in names)
 
 
 def recipe(comparison: Comparison) -> str:

@@ -57,7 +57,7 @@ def learning(contents: Contents) -> list[View]:
             for norm in contents.norms:
                 curves = [contents.curves[run.key] for run in runs if run["norm"] == norm]
                 lines.append(_line(norm, [[factor * epoch[figure] for epoch in curve] for curve in curves]))
-            views.append(View(condition, shows, span, [line for line in lines if line.mean]))
+            views.append(View(condition, shows, span, [line for line in lines if set(line.mean) - {None}]))
     return [view for view in views if view.lines]
 
 

@@ -48,8 +48,8 @@ def _others(verdicts: Sequence[Verdict]) -> list[str]:
     won, baseline = sum(verdict.beats_baseline for verdict in verdicts), called(verdicts[0].baseline)
     if len(verdicts) == 1:
         return [f"In the other column, {'a' if won else 'no'} norm beats {baseline} beyond chance."]
-    some = f"{number(won) if won else 'none'} of the {number(len(verdicts))} other columns"
-    return [f"In {some} a norm beats {baseline} beyond chance."]
+    some = f"{number(won)} have" if won > 1 else "one has" if won else "none has"
+    return [f"Of the {number(len(verdicts))} other columns, {some} a norm that beats {baseline} beyond chance."]
 
 
 def column_sentence(contents: Contents, column: Column) -> str:
@@ -60,8 +60,11 @@ def column_sentence(contents: Contents, column: Column) -> str:
 
 def _said(verdict: Verdict) -> str:
     there = {norm: found for norm, found in verdict.summaries.items() if found.number}
-    if not there or verdict.best is None:
-        return "no norm has finished without losing a run" if there else "no run is finished yet"
+    if not there:
+        lost = any(found.lost for found in verdict.summaries.values())
+        return "every run that is finished has diverged" if lost else "no run is finished yet"
+    if verdict.best is None:
+        return "no norm has finished without losing a run"
     best, baseline = called(verdict.best), called(verdict.baseline)
     highest = f"{there[verdict.best].mean:.1f} %"
     if len(there) == 1:
@@ -166,7 +169,13 @@ def _about_runs(contents: Contents) -> list[Caution]:
 def _about_noise(contents: Contents) -> list[Caution]:
     found = []
     pairs = min(
-        (gap.number for verdict in contents.verdicts.values() for gap in verdict.to_baseline.values()), default=0
+        (
+            gap.number
+            for verdict in contents.verdicts.values()
+            for norm, gap in verdict.to_baseline.items()
+            if verdict.summaries[norm].number  # of the others, it is told that they are unfinished or diverged
+        ),
+        default=0,
     )
     if pairs < _ENOUGH and len(contents.norms) > 1:
         told = {0: "No pairs of runs", 1: "One pair of runs"}.get(pairs, f"Only {pairs} pairs of runs")
