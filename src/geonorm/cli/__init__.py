@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from . import bench, compare, completion, data, demo, diagnose, info, norms, report
+from . import bench, compare, completion, data, demo, diagnose, info, norms, report, reproduce
 from .parser import Mistake, Parser
 
 __all__ = ["main", "make_parser"]
@@ -34,7 +34,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="geonorm", description="Geometric normalization for PyTorch.", epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"geonorm {version('geonorm')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
-    for command in (compare, report, data, norms, diagnose, demo, bench, info, completion):
+    for command in (compare, report, reproduce, data, norms, diagnose, demo, bench, info, completion):
         command.add(commands)
     return parser
 

@@ -26,6 +26,7 @@ examples:
   geonorm compare --data cifar10 --model resnet20 --norms bn "augbn(phi=1.5)" --epochs 30 --decay cosine
   geonorm compare recipe.toml --store out/mine.sqlite --workers 4
   geonorm compare --model my_file.py:make_model --data my_file.py:make_data --norms own "aug(phi=1.5)"
+  torchrun --nproc-per-node 2 --no-python geonorm compare recipe.toml --processes 2
 """
 
 
@@ -56,7 +57,8 @@ def add(commands: Commands[Parser]) -> None:
     fields.add_argument("--optimizer", metavar="NAME", help="sgd or adam")
     fields.add_argument("--lr", type=float, metavar="X", help="learning rate")
     fields.add_argument("--decay", metavar="NAME", help="of the learning rate: constant, linear, cosine or step")
-    fields.add_argument("--threads", type=int, metavar="N", help="that one training may use")
+    fields.add_argument("--threads", type=int, metavar="N", help="that one process may use")
+    fields.add_argument("--processes", type=int, metavar="N", help="that train one model together, under torchrun")
     parser.add_argument(
         "--workers",
         type=_workers,
@@ -79,12 +81,17 @@ def run(chosen: argparse.Namespace) -> int:
     from ..lab.executors import default_workers, execute
     from ..lab.progress import shown
     from ..lab.runner import RunsFailed
+    from ..lab.team import Team
 
     recipe = _recipe(chosen)
     check_at_hand(recipe)
+    team = Team.started()
+    if not team.leads:  # of those that torchrun started, one is enough to tell
+        execute(planned(recipe), Store(chosen.store))
+        return 0
     comparison = Comparison(tuple(planned(recipe)), Store(chosen.store))
     number, already = len(comparison.runs), len(comparison.finished())
-    workers = chosen.workers or default_workers(recipe.threads)
+    workers = chosen.workers or (default_workers(recipe.threads) if team.size == 1 else 1)
     failure = None
     try:
         _say(f"{number} runs, {workers} at a time; results go to {chosen.store}")
