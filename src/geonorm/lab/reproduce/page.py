@@ -42,6 +42,7 @@ class Chart(NamedTuple):
     y_label: str
     panels: Mapping[str, Sequence[Line]]
     log: bool = False
+    log_x: bool = False
 
 
 Block: TypeAlias = Table | Chart
@@ -126,6 +127,7 @@ def _draw(chart: Chart, path: Path) -> None:
                 if len(line.low):
                     axis.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.12, linewidth=0)
             axis.set(title=title, xlabel=chart.x_label, ylabel=chart.y_label, yscale="log" if chart.log else "linear")
+            axis.set_xscale("log" if chart.log_x else "linear")
             axis.grid(alpha=0.3)
             axis.spines[["top", "right"]].set_visible(False)
         for axis in axes[len(chart.panels) :]:
