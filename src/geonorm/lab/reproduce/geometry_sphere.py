@@ -16,7 +16,7 @@ from .study import SMOKE, Study
 from .verdicts import Verdict, better, level
 
 OPTIMIZERS = {"sgd": "SGD", "sphere_sgd": "SphereSGD"}
-RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+RATES: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 NAMES = LABELS | {"ln": "LayerNorm"}
 LAPTOP = Recipe(norms=("bn", "ln", "gn(groups=4)", "wn", "cwn"), seeds=(0, 1, 2, 3, 4), epochs=10)
 MARGIN = 1.0  # points of accuracy within which two are called level

@@ -93,6 +93,8 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     parts.append(_markdown(heads, [(one[0], one[1], one[2], f"**{one[3]}**", one[4]) for one in page.verdicts]))
     parts.append(f"## How ours differs\n\n{page.differs}\n")
     for block in page.blocks:
+        if isinstance(block, Chart) and not block.panels:
+            continue  # nothing is trained yet that it could show
         parts.append(f"## {block.title}\n")
         if isinstance(block, Table):
             parts.append(_markdown(block.heads, block.rows))
