@@ -23,7 +23,11 @@ def read(found: Results) -> Page:
     return Page(
         "Not at all.",
         [Verdict("a | claim", "1", "2", HOLDS, "so")],
-        [Table("Accuracy", ["norm", "ours"], rows), Chart("loss", "Loss", "epoch", "loss", {"digits": lines})],
+        [
+            Table("Accuracy", ["norm", "ours"], rows),
+            Chart("loss", "Loss", "epoch", "loss", {"digits": lines}, log_x=True),
+            Chart("nothing", "Nothing", "epoch", "loss", {}),
+        ],
     )
 
 
@@ -54,6 +58,7 @@ def test_from_runs_to_the_page(tmp_path: Path) -> None:
     charts = [page.with_name("small-loss.svg").read_bytes() for page in pages]
     assert charts[0] == charts[1]
     assert b"<dc:date>" not in charts[0]
+    assert "Nothing" not in pages[0].read_text()
     assert "a &#124; claim" in pages[0].read_text()
 
 

@@ -18,7 +18,15 @@ from .study import PRESETS, SMOKE, Study
 
 __all__ = ["PRESETS", "SMOKE", "Study", "reproduce", "studies", "study", "write_page"]
 
-_HOMES = {"augnorm-graphs": "augnorm_graphs"}
+_HOMES = {
+    "augnorm-graphs": "augnorm_graphs",
+    "geometry-moments": "geometry_moments",
+    "geometry-growth": "geometry_growth",
+    "geometry-robustness": "geometry_robustness",
+    "geometry-sphere": "geometry_sphere",
+    "geometry-prune": "geometry_prune",
+    "geometry-batch": "geometry_batch",
+}
 
 
 def studies() -> list[Study]:
@@ -42,7 +50,7 @@ def reproduce(
     workers: int | str = 1,
     progress: bool = False,
 ) -> Results:
-    """Run a study. Trainings in the store or in the results file are not repeated; the file grows with every part.
+    """Run a study. Trainings in the store or in the results file are not repeated; the file is written in the end.
 
     Args:
         name: of the study, see ``studies()``.
@@ -60,11 +68,12 @@ def reproduce(
         parts = {part: replace(recipe, seeds=tuple(range(seeds))) for part, recipe in parts.items()}
     path, store = folder / name / f"{preset}.jsonl", Store(folder / f"{name}.sqlite")
     found = results.collect(parts, store, chosen.curves, results.read(path))
-    for recipe in parts.values():
-        done = {record.key for record in found.records}
-        waiting = [run for run in recipe.runs() if run.key not in done]
+    done = {record.key for record in found.records}
+    waiting = [run for recipe in parts.values() for run in recipe.runs() if run.key not in done]
+    try:  # all at once: processes that are started for every part would read the data anew each time
         with shown(waiting, store) if progress and waiting else nullcontext():
             execute(waiting, store, workers=workers)
+    finally:
         found = results.collect(parts, store, chosen.curves, found)
         results.write(found, path)
     return found
