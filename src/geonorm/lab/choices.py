@@ -21,7 +21,7 @@ LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
 }
 CORRUPTIONS = ("clean", "offset", "gain", "heavy_tails", "feature", "noise", "labels", "spurious")
 ATTACKS: dict[str, Callable[..., Tensor]] = {name: getattr(robust, name) for name in ("fgsm", "bim", "pgd")}
-_EVERY = ("recalibrated", "samples")  # arguments that every evaluation takes
+_EVERY = ("recalibrated", "samples", "top")  # arguments that every evaluation takes
 EVALUATIONS: dict[str, tuple[str, ...]] = {
     "clean": (),
     "noise": ("std",),
@@ -44,6 +44,7 @@ def _is_whole(value: Any) -> bool:
 _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "recalibrated": ("true or false", lambda value: isinstance(value, bool)),
     "samples": ("a whole number from 1", _is_whole),
+    "top": ("a whole number from 1", _is_whole),
     "steps": ("a whole number from 1", _is_whole),
     "severity": ("1, 2, 3, 4 or 5", lambda value: _is_whole(value) and value <= 5),
     "std": ("a number from 0", lambda value: _is_number(value) and value >= 0),
@@ -64,12 +65,14 @@ class Evaluation(NamedTuple):
         arguments: of the kind.
         recalibrated: measure the running statistics anew on training samples first.
         samples: test so many samples only; all by default.
+        top: a sample counts as right if its class is among so many with the highest scores.
     """
 
     name: str
     arguments: Mapping[str, Any]
     recalibrated: bool = False
     samples: int | None = None
+    top: int = 1
 
 
 def parse_loss(text: str) -> Loss:
@@ -110,7 +113,9 @@ def parse_evaluation(text: str) -> Evaluation:
     own = EVALUATIONS[known(name, EVALUATIONS, "evaluation")]
     _check(text, arguments, (*own, *_EVERY), required=[key for key in own if key == "severity"])
     given = {key: value for key, value in arguments.items() if key in own}
-    return Evaluation(name, given, arguments.get("recalibrated", False), arguments.get("samples"))
+    return Evaluation(
+        name, given, arguments.get("recalibrated", False), arguments.get("samples"), arguments.get("top", 1)
+    )
 
 
 def spelled(text: str) -> str:

@@ -36,7 +36,7 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[s
     model = copy.deepcopy(model)
     if how.recalibrated:
         recalibrate(model, Inputs(task.train, _BATCH), forward=lambda net, inputs: net(*inputs))
-    right = correct(model, _changed(model, split, how, seed))
+    right = correct(model, _changed(model, split, how, seed), top=how.top)
     found: dict[str, Any] = {"accuracy": float(right.double().mean()), "correct": int(right.sum()), "total": len(right)}
     if split.groups is not None:
         groups = robust.group_accuracy(right, split.groups)

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from ..surgery.layouts import is_norm
+from .curvature_probes import arrival, sharpness, slopes
 from .data import Task
 
 Probe = Callable[[nn.Module, Task], dict[str, Any]]
@@ -22,4 +23,9 @@ def weight_norms(model: nn.Module, task: Task) -> dict[str, float]:
     }
 
 
-PROBES: dict[str, Probe] = {"weight_norms": weight_norms}
+PROBES: dict[str, Probe] = {
+    "weight_norms": weight_norms,
+    "sharpness": sharpness,
+    "arrival": arrival,
+    "slopes": slopes,
+}

@@ -16,7 +16,14 @@ from .study import PRESETS, SMOKE, Study
 
 __all__ = ["PRESETS", "SMOKE", "Study", "reproduce", "studies", "study", "write_page"]
 
-_HOMES = {"augnorm-graphs": "augnorm_graphs"}
+_HOMES = {
+    "augnorm-graphs": "augnorm_graphs",
+    "popnorm-kappa": "popnorm_kappa",
+    "popnorm-ablation": "popnorm_ablation",
+    "popnorm-accuracy": "popnorm_accuracy",
+    "popnorm-imagenet": "popnorm_imagenet",
+    "popnorm-theory": "popnorm_theory",
+}
 
 
 def studies() -> list[Study]:
