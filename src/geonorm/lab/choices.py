@@ -22,7 +22,7 @@ LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
 }
 CORRUPTIONS = ("clean", "offset", "gain", "heavy_tails", "feature", "noise", "labels", "spurious")
 ATTACKS: dict[str, Callable[..., Tensor]] = {name: getattr(robust, name) for name in ("fgsm", "bim", "pgd")}
-_EVERY = ("recalibrated", "rescaled", "samples")  # arguments that every evaluation takes
+_EVERY = ("recalibrated", "rescaled", "samples", "top")  # arguments that every evaluation takes
 _REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1"}  # arguments of evaluations without a default: examples
 EVALUATIONS: dict[str, tuple[str, ...]] = {
     "clean": (),
@@ -48,6 +48,7 @@ _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "recalibrated": ("true or false", lambda value: isinstance(value, bool)),
     "rescaled": ("a number over 0", lambda value: _is_number(value) and value > 0),
     "samples": ("a whole number from 1", _is_whole),
+    "top": ("a whole number from 1", _is_whole),
     "steps": ("a whole number from 1", _is_whole),
     "severity": ("1, 2, 3, 4 or 5", lambda value: _is_whole(value) and value <= 5),
     "std": ("a number from 0", lambda value: _is_number(value) and value >= 0),
@@ -70,6 +71,7 @@ class Evaluation(NamedTuple):
         recalibrated: measure the running statistics anew on training samples first.
         rescaled: make all scale-invariant weights so many times as large first, and measure the statistics anew.
         samples: test so many samples only; all by default.
+        top: a sample counts as right if its class is among so many with the highest scores.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Evaluation(NamedTuple):
     recalibrated: bool = False
     samples: int | None = None
     rescaled: float | None = None
+    top: int = 1
 
 
 def parse_loss(text: str) -> Loss:
@@ -117,8 +120,8 @@ def parse_evaluation(text: str) -> Evaluation:
     own = EVALUATIONS[known(name, EVALUATIONS, "evaluation")]
     _check(text, arguments, (*own, *_EVERY), required=[key for key in own if key in _REQUIRED])
     given = {key: value for key, value in arguments.items() if key in own}
-    recalibrated, samples, rescaled = (arguments.get(key) for key in ("recalibrated", "samples", "rescaled"))
-    return Evaluation(name, given, bool(recalibrated), samples, rescaled)
+    common = {key: value for key, value in arguments.items() if key in _EVERY}
+    return Evaluation(name, given, **common)
 
 
 def spelled(text: str) -> str:

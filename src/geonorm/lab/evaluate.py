@@ -46,7 +46,7 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[s
     if how.name == "pruned":
         drops, found["similarity"] = _left_out(model, task.train, seed, **how.arguments)
     with masked(model, drops):
-        right = correct(model, _changed(model, split, how, seed))
+        right = correct(model, _changed(model, split, how, seed), top=how.top)
     found |= {"accuracy": float(right.double().mean()), "correct": int(right.sum()), "total": len(right)}
     if split.groups is not None:
         groups = robust.group_accuracy(right, split.groups)

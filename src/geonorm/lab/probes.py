@@ -13,6 +13,7 @@ from ..analysis.observe import measure_batches, undisturbed
 from ..analysis.parts import dots, parts_by_table
 from ..surgery.layouts import is_norm
 from .batches import in_order
+from .curvature_probes import arrival, sharpness, slopes
 from .data import Task
 
 _LOOKED_AT = 512  # training samples
@@ -69,4 +70,7 @@ PROBES: dict[str, Probe] = {
     "weight_norms": weight_norms,
     "invariant_lengths": invariant_lengths,
     "moments": moments,
+    "sharpness": sharpness,
+    "arrival": arrival,
+    "slopes": slopes,
 }

@@ -26,6 +26,11 @@ _HOMES = {
     "geometry-sphere": "geometry_sphere",
     "geometry-prune": "geometry_prune",
     "geometry-batch": "geometry_batch",
+    "popnorm-kappa": "popnorm_kappa",
+    "popnorm-ablation": "popnorm_ablation",
+    "popnorm-accuracy": "popnorm_accuracy",
+    "popnorm-imagenet": "popnorm_imagenet",
+    "popnorm-theory": "popnorm_theory",
 }
 
 
