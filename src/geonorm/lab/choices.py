@@ -14,6 +14,7 @@ from torch import Tensor
 from .. import robust
 from ..nn.specs import parse_call
 from .data import DEGRADATIONS, Split, Task, corrupt, corrupt_task
+from .data.cifar_c import CORRUPTIONS as OFFICIAL
 
 Loss = Callable[[Tensor], robust.RobustLoss]
 LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
@@ -26,6 +27,7 @@ EVALUATIONS: dict[str, tuple[str, ...]] = {
     "clean": (),
     "noise": ("std",),
     **{name: ("severity",) for name in DEGRADATIONS if name != "noise"},
+    "cifar10c": ("corruption", "severity"),
     "fgsm": ("eps",),
     "bim": ("eps", "step", "steps"),
     "pgd": ("eps", "step", "steps"),
@@ -46,6 +48,7 @@ _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "samples": ("a whole number from 1", _is_whole),
     "steps": ("a whole number from 1", _is_whole),
     "severity": ("1, 2, 3, 4 or 5", lambda value: _is_whole(value) and value <= 5),
+    "corruption": (f"one of {', '.join(OFFICIAL)}", lambda value: value in OFFICIAL),
     "std": ("a number from 0", lambda value: _is_number(value) and value >= 0),
     "eps": ("a number from 0", lambda value: _is_number(value) and value >= 0),
     "step": ("a number from 0", lambda value: _is_number(value) and value >= 0),
@@ -54,6 +57,7 @@ _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "strength": ("a number", _is_number),
     "trim": (f"one of {', '.join(robust.losses.TRIMS)}", lambda value: value in robust.losses.TRIMS),
 }
+_EXAMPLES = {"corruption": "fog", "severity": "3"}  # arguments that an evaluation cannot do without
 
 
 class Evaluation(NamedTuple):
@@ -108,7 +112,7 @@ def parse_evaluation(text: str) -> Evaluation:
     """How the trained model is tested, such as ``noise(std=0.25)`` or ``bim(eps=0.03, samples=500)``."""
     name, arguments = parse_call(text, "'clean' or 'noise(std=0.25)'")
     own = EVALUATIONS[known(name, EVALUATIONS, "evaluation")]
-    _check(text, arguments, (*own, *_EVERY), required=[key for key in own if key == "severity"])
+    _check(text, arguments, (*own, *_EVERY), required=[key for key in own if key in _EXAMPLES])
     given = {key: value for key, value in arguments.items() if key in own}
     return Evaluation(name, given, arguments.get("recalibrated", False), arguments.get("samples"))
 
@@ -154,7 +158,7 @@ def _check(text: str, arguments: Mapping[str, Any], takes: Iterable[str], requir
             raise ValueError(f"expected {key} in {text!r} to be {expected} (got {arguments[key]!r})")
     missing = [key for key in required if key not in arguments]
     if missing:
-        example = "3" if missing[0] == "severity" else "0.1"
+        example = _EXAMPLES.get(missing[0], "0.1")
         raise ValueError(
             f"expected {', '.join(missing)} in {text!r}, as in {text.split('(')[0]}({missing[0]}={example})"
         )

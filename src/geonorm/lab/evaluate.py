@@ -14,6 +14,7 @@ from ..surgery import recalibrate
 from .batches import Inputs, in_order
 from .choices import ATTACKS, Evaluation
 from .data import DEGRADATIONS, Split, Task, degrade
+from .data.cifar_c import corrupted_images, opened
 from .train import correct
 
 _BATCH = 256
@@ -28,7 +29,7 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[s
         how: the evaluation.
         seed: of noise.
     """
-    split = task.test
+    split = corrupted_images(**how.arguments) if how.name == "cifar10c" else task.test
     if how.samples is not None:
         # Drawn, always the same ones: the first of a folder of images would be of one class.
         order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
@@ -46,7 +47,7 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[s
 
 def _changed(model: nn.Module, split: Split, how: Evaluation, seed: int) -> Split:
     """The samples as the model sees them in this evaluation."""
-    if how.name == "clean":
+    if how.name in ("clean", "cifar10c"):
         return split
     x = split.tensor()
     if how.name == "noise":
@@ -66,6 +67,13 @@ def _changed(model: nn.Module, split: Split, how: Evaluation, seed: int) -> Spli
 def check_evaluation(task: Task, how: Evaluation) -> None:
     """Raise where the samples do not allow an evaluation: before the training, not after it."""
     if how.name == "clean":
+        return
+    if how.name == "cifar10c":
+        if task.name != "cifar10" or task.input_shape != (3, 32, 32):
+            raise ValueError(
+                f"expected cifar10 at 32×32 for the evaluation 'cifar10c' (got {task.name} of shape {task.input_shape})"
+            )
+        opened(how.arguments["corruption"])
         return
     if isinstance(task.test.x, list):
         raise ValueError(f"expected samples that are tensors for the evaluation {how.name!r} (got graphs); use 'clean'")
