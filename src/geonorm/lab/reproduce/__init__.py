@@ -16,7 +16,13 @@ from .study import PRESETS, SMOKE, Study
 
 __all__ = ["PRESETS", "SMOKE", "Study", "reproduce", "studies", "study", "write_page"]
 
-_HOMES = {"augnorm-graphs": "augnorm_graphs"}
+_HOMES = {
+    "augnorm-graphs": "augnorm_graphs",
+    "augnorm-cifar": "augnorm_cifar",
+    "augnorm-shift": "augnorm_shift",
+    "augnorm-phi": "augnorm_phi",
+    "augnorm-corruptions": "augnorm_corruptions",
+}
 
 
 def studies() -> list[Study]:
@@ -55,11 +61,11 @@ def reproduce(
     if seeds is not None:
         parts = {part: replace(recipe, seeds=tuple(range(seeds))) for part, recipe in parts.items()}
     path, store = folder / name / f"{preset}.jsonl", Store(folder / f"{name}.sqlite")
-    found = results.collect(parts, store, chosen.curves, results.read(path))
+    found = results.collect(parts, store, chosen.curves, results.read(path), chosen.ends)
     for recipe in parts.values():
         done = {record.key for record in found.records}
         execute([run for run in recipe.runs() if run.key not in done], store, None, workers, watch)
-        found = results.collect(parts, store, chosen.curves, found)
+        found = results.collect(parts, store, chosen.curves, found, chosen.ends)
         results.write(found, path)
     return found
 
