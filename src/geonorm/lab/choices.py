@@ -15,6 +15,7 @@ from .. import robust
 from ..analysis.prune import RULES
 from ..nn.specs import parse_call
 from .data import DEGRADATIONS, Split, Task, corrupt, corrupt_task
+from .data.cifar_c import CORRUPTIONS as OFFICIAL
 
 Loss = Callable[[Tensor], robust.RobustLoss]
 LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
@@ -23,11 +24,12 @@ LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
 CORRUPTIONS = ("clean", "offset", "gain", "heavy_tails", "feature", "noise", "labels", "spurious")
 ATTACKS: dict[str, Callable[..., Tensor]] = {name: getattr(robust, name) for name in ("fgsm", "bim", "pgd")}
 _EVERY = ("recalibrated", "rescaled", "samples", "top")  # arguments that every evaluation takes
-_REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1"}  # arguments of evaluations without a default: examples
+_REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1", "corruption": "fog"}  # without a default: examples
 EVALUATIONS: dict[str, tuple[str, ...]] = {
     "clean": (),
     "noise": ("std",),
     **{name: ("severity",) for name in DEGRADATIONS if name != "noise"},
+    "cifar10c": ("corruption", "severity"),
     "fgsm": ("eps",),
     "bim": ("eps", "step", "steps"),
     "pgd": ("eps", "step", "steps"),
@@ -51,6 +53,7 @@ _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "top": ("a whole number from 1", _is_whole),
     "steps": ("a whole number from 1", _is_whole),
     "severity": ("1, 2, 3, 4 or 5", lambda value: _is_whole(value) and value <= 5),
+    "corruption": (f"one of {', '.join(OFFICIAL)}", lambda value: value in OFFICIAL),
     "std": ("a number from 0", lambda value: _is_number(value) and value >= 0),
     "eps": ("a number from 0", lambda value: _is_number(value) and value >= 0),
     "step": ("a number from 0", lambda value: _is_number(value) and value >= 0),

@@ -17,11 +17,12 @@ from ..surgery import recalibrate
 from .batches import Inputs, in_order
 from .choices import ATTACKS, Evaluation
 from .data import DEGRADATIONS, Split, Task, degrade
+from .data.cifar_c import corrupted_images, opened
 from .train import correct
 
 _BATCH = 256
 _CHOSEN_ON = 512  # training samples that pruning looks at
-_AS_THEY_ARE = ("clean", "pruned")
+_AS_THEY_ARE = ("clean", "pruned", "cifar10c")
 
 
 def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[s
         how: the evaluation.
         seed: of noise.
     """
-    split = task.test
+    split = corrupted_images(**how.arguments) if how.name == "cifar10c" else task.test
     if how.samples is not None:
         split = split.sample(how.samples)
     model = copy.deepcopy(model)
@@ -85,6 +86,13 @@ def _left_out(
 def check_evaluation(task: Task, how: Evaluation) -> None:
     """Raise where the samples do not allow an evaluation: before the training, not after it."""
     if how.name == "clean":
+        return
+    if how.name == "cifar10c":
+        if task.name != "cifar10" or task.input_shape != (3, 32, 32):
+            raise ValueError(
+                f"expected cifar10 at 32×32 for the evaluation 'cifar10c' (got {task.name} of shape {task.input_shape})"
+            )
+        opened(how.arguments["corruption"])
         return
     if isinstance(task.test.x, list):
         raise ValueError(f"expected samples that are tensors for the evaluation {how.name!r} (got graphs); use 'clean'")

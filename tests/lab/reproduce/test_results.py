@@ -37,6 +37,16 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "study", lambda name: small)
 
 
+def test_of_some_figures_only_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe(norms=("bn", "diffphi"), seeds=(0,), epochs=2, batch_size=256)
+    ends = Study("small", "", "", {}, lambda preset: {"digits": recipe}, read, curves=("loss",), ends=("phi",))
+    monkeypatch.setattr(room, "study", lambda name: ends)
+    plain, learned = reproduce("small", folder=tmp_path).records
+    assert list(plain.curve) == ["loss"]
+    assert [len(values) for values in learned.curve.values()] == [2, 1]
+    assert all(1 < phi < 3 for phi in learned.curve["phi"][0].values())
+
+
 @pytest.mark.usefixtures("known")
 def test_from_runs_to_the_page(tmp_path: Path) -> None:
     found = reproduce("small", folder=tmp_path)

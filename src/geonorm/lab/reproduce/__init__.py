@@ -31,6 +31,10 @@ _HOMES = {
     "popnorm-accuracy": "popnorm_accuracy",
     "popnorm-imagenet": "popnorm_imagenet",
     "popnorm-theory": "popnorm_theory",
+    "augnorm-cifar": "augnorm_cifar",
+    "augnorm-shift": "augnorm_shift",
+    "augnorm-phi": "augnorm_phi",
+    "augnorm-corruptions": "augnorm_corruptions",
 }
 
 
@@ -72,14 +76,14 @@ def reproduce(
     if seeds is not None:
         parts = {part: replace(recipe, seeds=tuple(range(seeds))) for part, recipe in parts.items()}
     path, store = folder / name / f"{preset}.jsonl", Store(folder / f"{name}.sqlite")
-    found = results.collect(parts, store, chosen.curves, results.read(path))
+    found = results.collect(parts, store, chosen.curves, results.read(path), chosen.ends)
     done = {record.key for record in found.records}
     waiting = [run for recipe in parts.values() for run in recipe.runs() if run.key not in done]
     try:  # all at once: processes that are started for every part would read the data anew each time
         with shown(waiting, store) if progress and waiting else nullcontext():
             execute(waiting, store, workers=workers)
     finally:
-        found = results.collect(parts, store, chosen.curves, found)
+        found = results.collect(parts, store, chosen.curves, found, chosen.ends)
         results.write(found, path)
     return found
 
