@@ -93,7 +93,7 @@ class Training:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return whole.detach(), _hits(scores.detach(), batch.labels).sum()
+        return whole.detach(), (scores.detach().argmax(1) == batch.labels).sum()
 
     def state(self) -> dict[str, Any]:
         """Everything that the next epoch depends on."""
@@ -116,14 +116,12 @@ def correct(model: nn.Module, split: Split, team: Team | None = None) -> Tensor:
     team = team or Team()
     model.eval()
     mine = split.take(team.part(torch.arange(len(split))))
-    found = [_hits(batch.scores(model), batch.labels) for batch in in_order(mine, _TEST_BATCH)]
+    found = []
+    for batch in in_order(mine, _TEST_BATCH):
+        scores = batch.scores(model)
+        found.append((scores.argmax(1) == batch.labels) & scores.isfinite().all(1))  # argmax calls NaN the largest
     right = torch.cat(found) if found else torch.zeros(0, dtype=torch.bool)
     return team.joined(right.to(torch.uint8), len(split)).bool()
-
-
-def _hits(scores: Tensor, labels: Tensor) -> Tensor:
-    """Where the label has the largest score. argmax calls NaN the largest, which must not count."""
-    return (scores.argmax(1) == labels) & scores.isfinite().all(1)
 
 
 def _scale_weights(model: nn.Module, factor: float) -> None:
