@@ -55,6 +55,8 @@ def test_keys_know_every_choice() -> None:
         ({"batch_size": 2.5}, "batch_size"),
         ({"folds": 1}, "folds"),
         ({"lr": 0}, "lr > 0"),
+        ({"optimizer": "sdg"}, "did you mean 'sgd'"),
+        ({"decay": "exp"}, "unknown decay"),
         ({"lr": "0.1"}, "lr to be a number"),
         ({"lr": float("inf")}, "lr to be a number"),
         ({"momentum": 2}, "momentum from 0"),
@@ -83,8 +85,6 @@ def test_keys_know_every_choice() -> None:
         ({"data_options": {"folder": Path("x")}}, "data_options to be a table of texts, numbers"),
         ({"data_options": {1: 2}}, "data_options to be a table"),
         ({"model_options": None}, "model_options to be a table"),
-        ({"optimizer": "sdg"}, "unknown optimizer"),
-        ({"decay": "exp"}, "unknown decay"),
     ],
 )
 def test_mistakes(fields: dict[str, object], message: str) -> None:

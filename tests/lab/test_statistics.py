@@ -101,7 +101,9 @@ def test_a_norm_that_lost_runs_is_not_the_best() -> None:
     found = judge({"bn": paired(BN), "ln": {0: 99.0, 1: 99.2, 2: math.nan}}, "bn")
     assert found.summaries["ln"].lost == 1
     assert found.best == "bn"
-    assert found.level_with_best == ["ln"]
+    assert found.level_with_best == []
+    assert found.ahead == ["ln"]
+    assert not found.leads
 
 
 def test_nothing_finished() -> None:

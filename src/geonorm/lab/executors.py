@@ -6,7 +6,10 @@ All share one store.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,10 @@ import torch.multiprocessing as mp
 from .extras import need
 from .recipe import Run
 from .runner import Named, RunsFailed, Source, Watch, work_through
-from .store import Store
+from .store import Store, StoreError
 from .team import Team
+
+_GRACE = 1.0  # seconds for a worker to give its run back
 
 
 def execute(
@@ -67,24 +72,59 @@ def _check_size(runs: Sequence[Run], team: Team, workers: int | str) -> None:
 
 
 def default_workers(threads: int) -> int:
-    """As many processes as this machine has cores for, at so many threads each."""
-    return max(1, (os.cpu_count() or 1) // threads)
+    """As many processes as this one may use cores for, at so many threads each."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // threads)
 
 
 def _work(number: int, runs: Sequence[Run], path: Path, source: Source, failures: Any) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # heard from here on: the run is given back
     try:
         work_through(runs, Store(path), source)
-    except RunsFailed as error:
+    except (RunsFailed, StoreError) as error:
         failures.put(str(error))
 
 
 def _in_processes(runs: Sequence[Run], store: Store, source: Source, number: int) -> None:
     failures = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(  # type: ignore[attr-defined, no-untyped-call]
-        _work, (runs, store.path.absolute(), source, failures), nprocs=number
-    )
+    with _deaf_to_interrupts():
+        workers = mp.spawn(  # type: ignore[attr-defined, no-untyped-call]
+            _work, (runs, store.path.absolute(), source, failures), nprocs=number, join=False
+        )
+    try:
+        while not workers.join():
+            pass
+    except mp.ProcessExitedException as error:  # type: ignore[attr-defined]
+        raise RunsFailed(
+            f"a worker was ended from outside ({error}), perhaps for want of memory: start again to go on, with fewer "
+            "workers if it happens again"
+        ) from error
+    finally:
+        _end(workers.processes)
     if not failures.empty():
         raise RunsFailed(failures.get())
+
+
+def _end(processes: Sequence[Any]) -> None:
+    """End those that still run: after Ctrl-C in a terminal they do so themselves, if they have come to work yet."""
+    for process in processes:
+        process.join(_GRACE)
+        if process.is_alive():
+            process.terminate()
+            process.join()
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that are started inside do not hear Ctrl-C until they choose to: no traceback out of an import."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set this, and only it is interrupted
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _on_ray(runs: Sequence[Run], store: Store, source: Source, address: str) -> None:

@@ -87,14 +87,23 @@ class Verdict:
 
     @property
     def level_with_best(self) -> list[str]:
-        """Norms that cannot be told from the best one, the highest mean first."""
-        level = [norm for norm, found in self.to_best.items() if not found.is_real and self.summaries[norm].number]
-        return sorted(level, key=lambda norm: -self.summaries[norm].mean)
+        """Norms with a lower mean that cannot be told from the best one, the highest first."""
+        level = [norm for norm, gap in self.to_best.items() if not gap.is_real and self.summaries[norm].number]
+        return sorted(set(level) - set(self.ahead), key=lambda norm: -self.summaries[norm].mean)
+
+    @property
+    def ahead(self) -> list[str]:
+        """Norms with a higher mean than the best one, which lost runs: it is that of the lucky ones."""
+        return [
+            norm
+            for norm, found in self.summaries.items()
+            if self.best is not None and found.number and found.mean > self.summaries[self.best].mean
+        ]
 
     @property
     def leads(self) -> bool:
         """Whether the best norm is better than every other beyond chance."""
-        return self.best is not None and bool(self.to_best) and not self.level_with_best
+        return self.best is not None and bool(self.to_best) and not self.level_with_best and not self.ahead
 
     @property
     def is_noise(self) -> bool:

@@ -46,7 +46,7 @@ class Training:
             self.optimizer = torch.optim.Adam(model.parameters(), rate, weight_decay=decay)
         else:
             self.optimizer = torch.optim.SGD(model.parameters(), rate, choices["momentum"], weight_decay=decay)
-        self.done, self.has_begun = 0, False
+        self.done, self.checked = 0, False
 
     def epoch(self) -> dict[str, Any]:
         """Train one epoch and test; the figures."""
@@ -80,9 +80,9 @@ class Training:
     def _step(self, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
         """One step on a batch of which this process has a part: loss of the whole batch, hits of the part before it."""
         scores = batch.scores(self.called)
-        if not self.has_begun:  # what is wrong with the model or the labels is told in words, once
+        if not self.checked:  # in words, once
             check_scores(scores, batch.labels)
-            self.has_begun = True
+            self.checked = True
         each = nn.functional.cross_entropy(scores, batch.labels, reduction="none")
         if self.team.size == 1:
             loss = whole = self.loss(each).loss
@@ -112,10 +112,13 @@ class Training:
 
 @torch.no_grad()
 def correct(model: nn.Module, split: Split, team: Team | None = None) -> Tensor:
-    """Which samples are classified rightly, in evaluation mode; each process of a team tests its part."""
+    """Which samples are classified rightly, in evaluation mode; scores that are not finite are wrong.
+
+    Each process of a team tests its part.
+    """
     team = team or Team()
     model.eval()
-    mine = split.take(team.part(torch.arange(len(split))))
+    mine = split.take(team.part(torch.arange(len(split)))) if team.size > 1 else split
     found = []
     for batch in in_order(mine, _TEST_BATCH):
         scores = batch.scores(model)

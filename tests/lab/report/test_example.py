@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[3] / "examples" / "compare_own.py"
 def test_ones_own_model_in_ten_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--epochs", "1", "--seeds", "2", "--out", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--epochs", "1", "--seeds", "1", "--out", str(tmp_path)])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()[2:6]] == ["own", "gn(groups=1)", "augbn(phi=1.5)", "robustbn"]

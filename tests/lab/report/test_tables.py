@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from pathlib import Path
 
 import pytest
 
-from geonorm.lab import Comparison, report
+from geonorm.lab import Comparison
+from geonorm.lab.report import tables
+from geonorm.lab.report.contents import gather
 from geonorm.lab.statistics import difference, holm, summarize
 from made_up import around, made_up
 
@@ -25,13 +28,12 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return made_up(path, ["bn", "ln", "augbn(phi=1.5)"], around(LEVELS), corruptions=["clean", OFFSET])
 
 
-@pytest.fixture(scope="module")
-def folder(comparison: Comparison, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return report.write(comparison, tmp_path_factory.mktemp("report")).parent
+def rows_of(found: Comparison) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(tables.csv(gather(found)))))
 
 
-def test_markdown(folder: Path) -> None:
-    lines = (folder / "table.md").read_text(encoding="utf-8").splitlines()
+def test_markdown(comparison: Comparison) -> None:
+    lines = tables.markdown(gather(comparison)).splitlines()
     assert lines[:3] == ["| norm | `clean` | `offset(share=0.1)` |", "| --- | --- | --- |", lines[2]]
     assert lines[2].startswith("| `bn` | 9")
     assert lines[3].split(" | ")[2].startswith("**97.")  # the best of its column, which differs from bn
@@ -40,8 +42,8 @@ def test_markdown(folder: Path) -> None:
     assert "differs from `bn` beyond chance" in lines[-1]
 
 
-def test_latex(folder: Path) -> None:
-    text = (folder / "table.tex").read_text(encoding="utf-8")
+def test_latex(comparison: Comparison) -> None:
+    text = tables.latex(gather(comparison))
     assert text.isascii()
     assert r"norm & clean & offset(share=0.1) \\" in text
     assert r" & \textbf{97." in text
@@ -50,8 +52,8 @@ def test_latex(folder: Path) -> None:
         assert part in text
 
 
-def test_csv(folder: Path, comparison: Comparison) -> None:
-    rows = list(csv.DictReader((folder / "table.csv").open(encoding="utf-8")))
+def test_csv(comparison: Comparison) -> None:
+    rows = rows_of(comparison)
     assert len(rows) == 6
     column = list(comparison.accuracies().values())[1]
     row = next(row for row in rows if (row["norm"], row["column"]) == ("ln", OFFSET))
@@ -63,20 +65,19 @@ def test_csv(folder: Path, comparison: Comparison) -> None:
         ("mean", found.mean), ("deviation", found.deviation), ("low", found.low), ("high", found.high),
         ("difference", gaps[0].mean), ("p", holm([gap.p for gap in gaps])[0]),
     ):  # fmt: skip
-        assert float(row[name]) == pytest.approx(expected, rel=1e-4), name
+        assert float(row[name]) == pytest.approx(expected, rel=1e-3), name
     assert next(row for row in rows if row["norm"] == "bn")["difference"] == ""
 
 
 def test_names_that_would_break_a_table(tmp_path: Path) -> None:
     names = ["bn", "a_b|c`d", "100%&{x}\\", 'quo"te,comma']
     found = made_up(tmp_path / "r.sqlite", names, lambda norm, corruption, seed: 0.9 + 0.001 * seed, seeds=2)
-    folder = report.write(found, tmp_path / "report").parent
-    markdown = (folder / "table.md").read_text(encoding="utf-8").splitlines()
+    markdown = tables.markdown(gather(found)).splitlines()
     assert markdown[3].startswith(r"| `a_b\|c'd` |")
-    latex = (folder / "table.tex").read_text(encoding="utf-8")
+    latex = tables.latex(gather(found))
     assert r"a\_b\textbar{}c`d &" in latex
     assert r"100\%\&\{x\}\textbackslash{} &" in latex
-    assert [row["norm"] for row in csv.DictReader((folder / "table.csv").open(encoding="utf-8"))] == names
+    assert [row["norm"] for row in rows_of(found)] == names
 
 
 def test_lost_and_missing_runs(tmp_path: Path) -> None:
@@ -84,7 +85,6 @@ def test_lost_and_missing_runs(tmp_path: Path) -> None:
         return math.nan if norm == "ln" else 0.9 + 0.001 * seed
 
     found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], accuracy, seeds=3, unfinished=1)
-    folder = report.write(found, tmp_path / "report").parent
-    assert "| `ln` | – |" in (folder / "table.md").read_text(encoding="utf-8")
-    row = list(csv.DictReader((folder / "table.csv").open(encoding="utf-8")))[1]
+    assert "| `ln` | – |" in tables.markdown(gather(found))
+    row = rows_of(found)[1]
     assert (row["runs"], row["lost"], row["mean"], row["p"]) == ("0", "2", "", "")

@@ -26,11 +26,11 @@ def test_a_clear_difference(tmp_path: Path) -> None:
     text = report.answer(found)
     assert text == (
         "On clean data, all three norms are within noise (97.9–98.0 %). With 10 % of the training samples offset, "
-        "LayerNorm is best: 97.0 %, 39.8 points over BatchNorm (p < 0.001)."
+        "LayerNorm is best: 97.1 %, 39.9 points over BatchNorm (p < 0.001)."
     )
     assert "the model's own norm" not in text
     against_ln = report.answer(found, baseline="ln")
-    assert against_ln.endswith("offset, LayerNorm is best: 97.0 %, better than all others beyond chance.")
+    assert against_ln.endswith("offset, LayerNorm is best: 97.1 %, better than all others beyond chance.")
 
 
 def test_the_best_is_named_with_those_level_with_it(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geonorm.lab import Recipe
+from geonorm.lab import Recipe, Store
 from geonorm.lab import reproduce as room
 from geonorm.lab.reproduce import reproduce, results, study, write_page
 from geonorm.lab.reproduce.page import Chart, Page, Table, mean_line, spread
@@ -43,13 +43,11 @@ def test_from_runs_to_the_page(tmp_path: Path) -> None:
     assert all(len(one.curve["loss"]) == 2 for one in found.records)
 
     (tmp_path / "small.sqlite").unlink()  # as on another machine: the file alone says what is done
-    epochs: list[int] = []
-    again = reproduce("small", folder=tmp_path, watch=lambda run, epoch, figures: epochs.append(epoch))
-    assert again == found
-    assert not epochs
-    more = reproduce("small", folder=tmp_path, seeds=3, watch=lambda run, epoch, figures: epochs.append(epoch))
-    assert len(more.records) == 6
-    assert len(epochs) == 4
+    assert reproduce("small", folder=tmp_path) == found
+    assert not Store(tmp_path / "small.sqlite").finished()
+    more = reproduce("small", folder=tmp_path, seeds=3, progress=True)
+    assert more.records[:4] == found.records
+    assert len(Store(tmp_path / "small.sqlite").finished()) == 2
 
     pages = [write_page("small", found, tmp_path / place) for place in ("a", "b")]
     assert pages[0].read_bytes() == pages[1].read_bytes()

@@ -9,7 +9,7 @@ from ..results import Column
 from .contents import Contents, costs
 from .palette import looks
 
-_WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 400, 118, 46, 22, 8
+_WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 360, 112, 42, 21, 8
 
 
 def accuracies(contents: Contents, column: Column) -> str:
@@ -74,7 +74,7 @@ def cost(contents: Contents) -> str:
 
 
 def _name(norm: str, y: float) -> str:
-    short = norm if len(norm) <= 18 else norm[:17] + "…"
+    short = norm if len(norm) <= 16 else norm[:15] + "…"
     return f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end"><title>{escape(norm)}</title>{escape(short)}</text>'
 
 

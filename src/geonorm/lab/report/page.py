@@ -84,7 +84,7 @@ def _legend(contents: Contents) -> str:
 def _table(contents: Contents) -> str:
     rows = []
     for norm in contents.norms:
-        name = Cell(escape(norm), norm, "name")
+        name = Cell(escape(norm).replace("(", "<wbr>("), norm, "name")  # a phone breaks the line there
         rows.append([name, *[_cell(contents, column, norm) for column in contents.verdicts]])
     return sortable(["norm", *contents.labels.values()], rows)
 

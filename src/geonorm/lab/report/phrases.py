@@ -10,13 +10,23 @@ from ..choices import ATTACKS
 from ..results import Column
 
 _NORMS = {
-    "none": "no normalization",
+    "own": "the model's own norm",
+    "none": "the network without norms",
     "bn": "BatchNorm",
     "ln": "LayerNorm",
     "gn": "GroupNorm",
     "in": "InstanceNorm",
     "graphnorm": "GraphNorm",
-    "own": "the model's own norm",
+    "aug": "AugNorm",
+    "augbn": "AugNorm",
+    "diffphi": "AugNorm with a learned exponent",
+    "robustbn": "robust BatchNorm",
+    "median": "median BatchNorm",
+    "midrange": "midrange BatchNorm",
+    "pop": "POP-Norm",
+    "wn": "weight normalization",
+    "ws": "weight standardization",
+    "sn": "spectral normalization",
 }
 _CORRUPTED = {
     "offset": "offset",
@@ -30,8 +40,15 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 def called(norm: str) -> str:
-    """A norm by the name that people know, or by its spec."""
-    return _NORMS.get(norm, norm)
+    """A norm by the name that people know, with its arguments; else by its spec.
+
+    Examples:
+        >>> from geonorm.lab.report.phrases import called
+        >>> called("bn"), called("augbn(phi=1.5)"), called("rangebn")
+        ('BatchNorm', 'AugNorm(phi=1.5)', 'rangebn')
+    """
+    name, bracket, arguments = norm.partition("(")
+    return _NORMS.get(name, name) + bracket + arguments
 
 
 def sentence(text: str) -> str:

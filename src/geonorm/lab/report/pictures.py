@@ -98,7 +98,7 @@ def _grid(axes: str) -> str:
 
 def _weights() -> str:
     """A matrix of weights with one of its rows."""
-    return _grid("layer") + '<text x="80" y="22">rows of the weights</text>'
+    return _grid("layer") + '<text x="80" y="22">rows of weights</text>'
 
 
 def _line(where: _Center) -> str:

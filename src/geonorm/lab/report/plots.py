@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.result import figure
 from ..extras import need
 from .contents import Contents, costs
-from .palette import COLOURS, Look, looks
+from .palette import COLOURS, DASHES, Look, looks
 from .series import View, exponents, learning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TEXT = "#1c2128"
+_MARKERS = "os^D"  # one for each kind of dash
 _ACROSS = 4  # panels in a row, at most
 
 
@@ -36,8 +37,9 @@ def draw(contents: Contents, folder: Path) -> None:
                 path = folder / f"{name}.{ending}"
                 if picture is None:
                     path.unlink(missing_ok=True)  # of an earlier report
-                else:
-                    picture.savefig(path, dpi=150, metadata={"Date": None} if ending == "svg" else None)
+                    continue
+                picture.savefig(path, dpi=150, metadata={"Date": None} if ending == "svg" else None)
+                picture.set_layout_engine("none")  # everything has its place: the second file takes half the time
 
 
 def _curves(views: Sequence[View], look: dict[str, Look]) -> Figure:
@@ -50,13 +52,13 @@ def _curves(views: Sequence[View], look: dict[str, Look]) -> Figure:
             style = _style(look[line.name])
             epochs = range(1, len(line.mean) + 1)
             mean = [math.nan if value is None else value for value in line.mean]
-            panel.plot(epochs, mean, label=line.name, **style)
+            panel.plot(epochs, mean, label=_short(line.name), **style)
             low, high = ([m + s * d for m, d in zip(mean, line.deviation, strict=True)] for s in (-1, 1))
             panel.fill_between(epochs, low, high, color=style["color"], alpha=0.12, linewidth=0)
         low, high = panel.get_ylim()
         if high - low < view.span:
             panel.set_ylim((low + high - view.span) / 2, (low + high + view.span) / 2)
-        panel.set_title(view.title, loc="left", fontsize="medium")
+        panel.set_title(_short(view.title, 40), loc="left", fontsize="medium")
         panel.set_xlabel("epoch")
         _plain(panel)
     for panel in list(drawing.axes)[len(views) :]:
@@ -76,8 +78,11 @@ def _accuracy(contents: Contents) -> Figure:
         places = [x + 0.6 * ((i + 0.5) / len(contents.norms) - 0.5) for x in range(len(found))]
         reach = [0.0 if math.isnan(one.high) else one.high - one.mean for one in found]
         style = _style(look[norm])
-        panel.errorbar(places, [one.mean for one in found], reach, label=norm, marker="o", capsize=3, **style)
-    panel.set_xticks(range(len(contents.labels)), list(contents.labels.values()))
+        marker = _MARKERS[DASHES.index(look[norm].dash)]
+        panel.errorbar(
+            places, [one.mean for one in found], reach, label=_short(norm), marker=marker, capsize=3, **style
+        )
+    panel.set_xticks(range(len(contents.labels)), [_short(label, 32) for label in contents.labels.values()])
     panel.tick_params(axis="x", rotation=20 if len(contents.labels) > 2 else 0)
     panel.set_title("Accuracy (%), mean and 95 % interval", loc="left")
     _plain(panel)
@@ -93,10 +98,11 @@ def _cost(contents: Contents) -> Figure | None:
     panel = drawing.subplots()
     middle = [one.median for one in found.values()]
     reach = [[one.median - one.low for one in found.values()], [one.high - one.median for one in found.values()]]
-    panel.barh(list(found), middle, xerr=reach, color="#8fa9c4", ecolor=_TEXT, capsize=2, height=0.65)
+    panel.barh(range(len(found)), middle, xerr=reach, color="#8fa9c4", ecolor=_TEXT, capsize=2, height=0.65)
+    panel.set_yticks(range(len(found)), [_short(norm) for norm in found])
     panel.axvline(1.0, color=_TEXT, linewidth=1)
     panel.invert_yaxis()
-    panel.set_title(f"Time per training step, {contents.baseline} = 1", loc="left")
+    panel.set_title(f"Time per training step, {_short(contents.baseline)} = 1", loc="left")
     _plain(panel)
     return drawing
 
@@ -108,6 +114,12 @@ def _layer_looks(views: Sequence[View]) -> dict[str, Look]:
 def _style(look: Look) -> dict[str, Any]:
     dash = (0, [float(part) / 1.6 for part in look.dash.split()]) if look.dash else "-"
     return {"color": _TEXT if look.colour is None else COLOURS[look.colour], "linestyle": dash, "linewidth": 1.6}
+
+
+def _short(name: str, most: int = 24) -> str:
+    """Long names are cut, and a dollar is no mathematics."""
+    cut = name if len(name) <= most else name[: most - 1] + "…"
+    return cut.replace("$", "\\$")
 
 
 def _plain(panel: Any) -> None:

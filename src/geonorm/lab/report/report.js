@@ -1,7 +1,8 @@
-// Curves over epochs: a view is chosen, norms are switched on and off, and the legend shows the values under the pointer.
+// Curves over epochs: a view is chosen, norms are switched on and off, the legend shows the values at the pointer.
 const SVG = "http://www.w3.org/2000/svg";
 const make = (parent, name, attributes = {}, text = "") => {
-  const element = parent.namespaceURI === SVG || name === "svg" ? document.createElementNS(SVG, name) : document.createElement(name);
+  const drawn = parent.namespaceURI === SVG || name === "svg";
+  const element = drawn ? document.createElementNS(SVG, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   if (text) element.textContent = text;
   parent.append(element);
@@ -42,7 +43,7 @@ for (const plot of document.querySelectorAll(".plot")) {
     return make(button, "span", { class: "value" });
   });
 
-  let scale; // of the drawing on the page: epochs to and from pixels, and the height
+  let scale; // of what is drawn now: epochs to and from pixels
   const draw = () => {
     const width = Math.max(plot.clientWidth, 240);
     const height = width < 500 ? 240 : 340;
@@ -55,7 +56,8 @@ for (const plot of document.querySelectorAll(".plot")) {
     const epochs = Math.max(...view.lines.map((line) => line.mean.length));
     const x = (epoch) => left + ((epoch - 1) / Math.max(epochs - 1, 1)) * (width - left - right);
     const y = (value) => top + ((high - value) / (high - low)) * (height - top - bottom);
-    scale = { x, epochs, height, top, bottom, at: (pixel) => ((pixel - left) / (width - left - right)) * (epochs - 1) + 1 };
+    const at = (pixel) => ((pixel - left) / (width - left - right)) * (epochs - 1) + 1;
+    scale = { x, at, epochs, top, foot: height - bottom };
 
     svg.replaceChildren();
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -70,14 +72,18 @@ for (const plot of document.querySelectorAll(".plot")) {
     }
     make(svg, "text", { x: width - right, y: height - 4, "text-anchor": "end" }, "epoch");
     for (const line of lines) {
-      const there = line.mean.map((mean, i) => ({ mean, i, spread: line.deviation[i] })).filter((point) => point.mean !== null);
-      const path = (points, value) => points.map((point) => `${x(point.i + 1).toFixed(1)} ${y(value(point)).toFixed(1)}`).join("L");
-      const entry = names[line.name];
-      const band = path(there, (p) => p.mean + p.spread) + "L" + path([...there].reverse(), (p) => p.mean - p.spread);
-      make(svg, "path", { class: "band " + colourOf(entry), d: "M" + band + "Z" });
-      const curve = make(svg, "path", { class: "line " + colourOf(entry), "stroke-dasharray": entry.dash, d: "M" + path(there, (p) => p.mean) });
-      if (there.length === 1) make(svg, "circle", { class: "mean " + colourOf(entry), cx: x(there[0].i + 1), cy: y(there[0].mean), r: 4 });
-      make(curve, "title", {}, entry.name);
+      const there = line.mean
+        .map((mean, i) => ({ mean, x: x(i + 1).toFixed(1), spread: line.deviation[i] }))
+        .filter((point) => point.mean !== null);
+      const path = (points, value) => points.map((point) => `${point.x} ${y(value(point)).toFixed(1)}`).join("L");
+      const [entry, middle] = [names[line.name], path(there, (point) => point.mean)];
+      const upper = path(there, (point) => point.mean + point.spread);
+      const lower = path([...there].reverse(), (point) => point.mean - point.spread);
+      make(svg, "path", { class: "band " + colourOf(entry), d: `M${upper}L${lower}Z` });
+      const curve = { class: "line " + colourOf(entry), "stroke-dasharray": entry.dash, d: "M" + middle };
+      make(make(svg, "path", curve), "title", {}, entry.name);
+      if (there.length === 1) // of one epoch there is no line
+        make(svg, "circle", { class: "mean " + colourOf(entry), cx: there[0].x, cy: y(there[0].mean), r: 4 });
     }
     read(epochs);
   };
@@ -92,7 +98,7 @@ for (const plot of document.querySelectorAll(".plot")) {
   svg.addEventListener("pointermove", (event) => {
     const epoch = Math.min(Math.max(Math.round(scale.at(event.offsetX)), 1), scale.epochs);
     svg.querySelector(".at")?.remove();
-    make(svg, "line", { class: "at", x1: scale.x(epoch), x2: scale.x(epoch), y1: scale.top, y2: scale.height - scale.bottom });
+    make(svg, "line", { class: "at", x1: scale.x(epoch), x2: scale.x(epoch), y1: scale.top, y2: scale.foot });
     read(epoch);
   });
   svg.addEventListener("pointerleave", () => {

@@ -73,9 +73,9 @@ def csv(contents: Contents) -> str:
         verdict = contents.verdicts[column]
         for norm, found in verdict.summaries.items():
             gap = verdict.to_baseline.get(norm, Difference(0, math.nan, math.nan, math.nan, math.nan))
-            numbers = [*found[2:], *gap[1:]]
-            shown = ["" if math.isnan(value) else f"{round(value, 9) + 0.0:.6g}" for value in numbers]
-            writer.writerow([norm, label, *column, found.number, found.lost, *shown])
+            figures = [_decimal(value) for value in (*found[2:], *gap[1:4])]
+            p = "" if math.isnan(gap.p) else f"{gap.p:.3g}"
+            writer.writerow([norm, label, *column, found.number, found.lost, *figures, p])
     return file.getvalue()
 
 
@@ -98,6 +98,11 @@ def _caption(contents: Contents, style: _Style) -> str:
         f"Accuracy in per cent, {over}. Bold: the best, and what cannot be told from it. {style.star}: differs from "
         f"{style.name(contents.baseline)} beyond chance (paired t-test, Holm, {style.value('5 %')})."
     )
+
+
+def _decimal(value: float) -> str:
+    """Four decimals of a per cent, without the sign of a zero."""
+    return "" if math.isnan(value) else f"{round(value, 4) + 0.0:.4f}"
 
 
 def _code(text: str) -> str:

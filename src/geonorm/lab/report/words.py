@@ -64,6 +64,9 @@ def _said(verdict: Verdict) -> str:
         return f"{all_of_them} are within noise ({min(means):.1f}–{max(means):.1f} %)"
     level = [called(norm) for norm in verdict.level_with_best if norm != verdict.baseline]
     company = f"; {listed(level)} {'is' if len(level) == 1 else 'are'} within noise of it" if level else ""
+    if verdict.ahead:
+        lucky = [f"{called(norm)} ({there[norm].mean:.1f} %)" for norm in verdict.ahead]
+        company += f"; higher, but only in the runs that did not diverge: {listed(lucky)}"
     if verdict.beats_baseline:
         gap = verdict.to_baseline[verdict.best]
         return f"{best} is best: {highest}, {gap.mean:.1f} points over {baseline} ({probability(gap.p)}){company}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from ..check import check_at_hand
 from ..choices import known
 from ..executors import execute
-from ..runner import Watch
+from ..progress import shown
 from ..store import Store
 from . import page, results
 from .results import Results
@@ -38,7 +40,7 @@ def reproduce(
     seeds: int | None = None,
     folder: str | Path = "out/reproduce",
     workers: int | str = 1,
-    watch: Watch | None = None,
+    progress: bool = False,
 ) -> Results:
     """Run a study. Trainings in the store or in the results file are not repeated; the file grows with every part.
 
@@ -48,17 +50,21 @@ def reproduce(
         seeds: how many, in place of the preset's own.
         folder: for ``NAME/PRESET.jsonl`` and the store of unfinished work.
         workers: as in ``executors.execute``.
-        watch: told of every epoch.
+        progress: show on stderr how the runs get on.
     """
     chosen, folder = study(name), Path(folder)
     parts = chosen.plan(known(preset, (*PRESETS, SMOKE), "preset"))
+    for recipe in parts.values():
+        check_at_hand(recipe)
     if seeds is not None:
         parts = {part: replace(recipe, seeds=tuple(range(seeds))) for part, recipe in parts.items()}
     path, store = folder / name / f"{preset}.jsonl", Store(folder / f"{name}.sqlite")
     found = results.collect(parts, store, chosen.curves, results.read(path))
     for recipe in parts.values():
         done = {record.key for record in found.records}
-        execute([run for run in recipe.runs() if run.key not in done], store, None, workers, watch)
+        waiting = [run for run in recipe.runs() if run.key not in done]
+        with shown(waiting, store) if progress and waiting else nullcontext():
+            execute(waiting, store, workers=workers)
         found = results.collect(parts, store, chosen.curves, found)
         results.write(found, path)
     return found
