@@ -92,11 +92,11 @@ def run(chosen: argparse.Namespace) -> int:
     comparison = Comparison(tuple(planned(recipe)), Store(chosen.store))
     number, already = len(comparison.runs), len(comparison.finished())
     workers = chosen.workers or (default_workers(recipe.threads) if team.size == 1 else 1)
-    _say(f"{number} runs, {workers} at a time; results go to {chosen.store}")
-    if already:
-        _say(f"{already} of {number} runs were there already")
     failure = None
     try:
+        _say(f"{number} runs, {workers} at a time; results go to {chosen.store}")
+        if already:
+            _say(f"{already} of {number} runs were there already")
         with shown(comparison.runs, comparison.store):
             execute(comparison.runs, comparison.store, workers=workers)
     except RunsFailed as error:
