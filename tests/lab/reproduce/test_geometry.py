@@ -51,6 +51,11 @@ def test_batch(accuracy: Callable[[int, int], float], expected: str) -> None:
     assert [one.verdict for one in page.verdicts[:2]] == [expected, expected]
     assert "(0.03)" in str(page.blocks)
     assert page.verdicts[2].verdict == (HOLDS if expected == HOLDS else UNDECIDED)
+    unfinished = [one for one in records if "width 128, batch 512, rate 0.3" not in one.part]
+    page = batch.read(Results("laptop", tuple(unfinished)))
+    assert [one.claim for one in page.verdicts if "is best" in one.claim] == [
+        f"width 32, {batch.EPOCHS}: a batch of 32 is best"
+    ]
 
 
 @pytest.mark.parametrize(("gain", "expected"), [(0.0, FAILS), (-0.1, HOLDS), (0.1, FAILS)])
@@ -89,10 +94,11 @@ def _last(one: Record) -> dict[str, list[float]]:
 
 
 def test_between_points() -> None:
-    points = [(-1.0, 10.0), (0.0, 20.0), (2.0, 0.0)]
+    points = [(-1.0, 10.0), (0.0, 20.0), (2.0, 0.0), (-9.0, 50.0)]
     assert sphere._between(points, -0.5) == 15
     assert sphere._between(points, 1.0) == 10
     assert sphere._between(points, 2.5) is None
+    assert sphere._between(points, -5.0) is None, "weights that exploded"
 
 
 def test_sphere_against_sgd_at_matched_rates() -> None:
@@ -109,3 +115,18 @@ def test_sphere_against_sgd_at_matched_rates() -> None:
     *_, matched = sphere.read(found).verdicts
     assert matched.verdict == HOLDS
     assert study("geometry-sphere").plan("laptop").keys() == {one.part for one in records}
+
+
+def test_sphere_is_judged_at_rates_that_both_have_done() -> None:
+    """Half-finished results: SGD alone has tried the rates that are too large for anyone."""
+    records = [
+        record(
+            sphere._part(name, rate), "bn", seed, {"clean": 0.9 if rate < 1 else 0.1}, loss=[1.0], invariant_lengths=[]
+        )
+        for name in sphere.OPTIMIZERS
+        for rate in (sphere.RATES if name == "sgd" else sphere.RATES[:3])
+        for seed in SEEDS
+    ]
+    spreads, mean, best, _ = sphere.read(Results("laptop", tuple(records))).verdicts
+    assert {spreads.verdict, mean.verdict, best.verdict} == {UNDECIDED}
+    assert mean.ours == "90.1 ± 0.1 against 90.1 ± 0.1"

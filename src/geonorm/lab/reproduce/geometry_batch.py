@@ -64,10 +64,11 @@ def read(results: Results) -> Page:
 
 
 def _tuned(results: Results, budget: str, width: int, batch: int) -> tuple[float, dict[Pair, float]]:
-    """The rate with the best mean, and its accuracies."""
+    """The rate with the best mean, and its accuracies; none before all rates are done with all seeds."""
     found = {rate: results.values(accuracy(), _part(budget, width, batch, rate)) for rate in RATES}
-    done = {rate: values for rate, values in found.items() if values}
-    best = max(done, key=lambda rate: summarize(done[rate].values()).mean, default=RATES[0])
+    if len({frozenset(values) for values in found.values()}) > 1:
+        return RATES[0], {}
+    best = max(found, key=lambda rate: summarize(found[rate].values()).mean)
     return best, found[best]
 
 
@@ -90,8 +91,8 @@ def _verdicts(results: Results, widths: tuple[int, ...], batches: tuple[int, ...
         for width in widths:
             others = {b: tuned[width, b] for b in batches if b != width and tuned[width, b]}
             own = tuned[width, width]
-            if not own or not others:
-                continue
+            if not own or len(others) < len(batches) - 1:
+                continue  # the best one may still be to come
             best = max(others, key=lambda batch: summarize(others[batch].values()).mean)
             claim = f"width {width}, {budget}: a batch of {width} is best"
             ours = f"{spread(own, 1)} against {spread(others[best], 1)} with a batch of {best}"
