@@ -119,10 +119,9 @@ def test_sphere_against_sgd_at_matched_rates() -> None:
 
 def test_sphere_is_judged_at_rates_that_both_have_done() -> None:
     """Half-finished results: SGD alone has tried the rates that are too large for anyone."""
+    curves = {"loss": [1.0], "invariant_lengths": [{"whole": [1.0], "part": [1.0]}]}
     records = [
-        record(
-            sphere._part(name, rate), "bn", seed, {"clean": 0.9 if rate < 1 else 0.1}, loss=[1.0], invariant_lengths=[]
-        )
+        record(sphere._part(name, rate), "bn", seed, {"clean": 0.9 if rate < 1 else 0.1}, **curves)
         for name in sphere.OPTIMIZERS
         for rate in (sphere.RATES if name == "sgd" else sphere.RATES[:3])
         for seed in SEEDS

@@ -184,9 +184,9 @@ _DIFFERS = f"""\
 - A perceptron with two hidden layers on the digits of scikit-learn, momentum 0.9, batches of 64, 10 epochs, no weight
   decay; at the paper's scale ResNet-101 on CIFAR-10.
 - Both start from the same weights, so at the same effective rate η/‖w‖². SphereSGD keeps it; under SGD weights grow and
-  it falls. So accuracy is also shown against the mean effective rate of the whole training, and the last verdict reads
-  SGD's accuracy between its rates where SphereSGD's effective rate lies within them. The lines go from the smallest rate
-  to the largest: under SGD they turn back where weights explode.
+  it falls. So accuracy is also shown against the mean effective rate of the whole training. Lines go from the smallest
+  rate to the largest: under SGD they turn back where weights explode. The last verdict reads SGD's accuracy between its
+  rates, where SphereSGD's effective rate lies within them.
 - Rates from {RATES[0]:g} to {RATES[-1]:g}; what bears more rates depends on this choice. Verdicts over norms and seeds
   together take these as independent, which they are only in part."""
 
