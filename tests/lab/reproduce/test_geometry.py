@@ -44,14 +44,14 @@ def test_batch(accuracy: Callable[[int, int], float], expected: str) -> None:
         for size in (8, 32, 128, 512):
             for rate in batch.RATES:
                 for seed in SEEDS:
-                    clean = accuracy(width, size) - (0.1 if rate != 0.03 else 0.0002 * (seed % 2) * (size == width))
+                    clean = accuracy(width, size) - (0.1 if rate != 0.02 else 0.0002 * (seed % 2) * (size == width))
                     part = batch._part(batch.EPOCHS, width, size, rate)
                     records.append(record(part, "bn", seed, {"clean": clean}))
     page = batch.read(Results("laptop", tuple(records)))
     assert [one.verdict for one in page.verdicts[:2]] == [expected, expected]
-    assert "(0.03)" in str(page.blocks)
+    assert "(0.02)" in str(page.blocks)
     assert page.verdicts[2].verdict == (HOLDS if expected == HOLDS else UNDECIDED)
-    unfinished = [one for one in records if "width 128, batch 512, rate 0.3" not in one.part]
+    unfinished = [one for one in records if "width 128, batch 512, rate 0.32" not in one.part]
     page = batch.read(Results("laptop", tuple(unfinished)))
     assert [one.claim for one in page.verdicts if "is best" in one.claim] == [
         f"width 32, {batch.EPOCHS}: a batch of 32 is best"

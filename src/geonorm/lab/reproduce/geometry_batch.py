@@ -12,11 +12,11 @@ from .results import Pair, Results, accuracy
 from .study import SMOKE, Study
 from .verdicts import Verdict, better
 
-RATES = (0.01, 0.03, 0.1, 0.3)
+RATES = (0.005, 0.02, 0.08, 0.32)
 EPOCHS, STEPS = "as many epochs", "as many steps"
 # Widths, batch sizes, epochs for all, and epochs of the smallest batch where all make as many steps.
 GRIDS = {
-    "laptop": ((32, 128), (8, 32, 128, 512), 10, 1),
+    "laptop": ((32, 128), (8, 32, 128, 512), 6, 1),
     "paper": ((128, 512), (32, 128, 512, 2048), 100, 20),
     SMOKE: ((64, 256), (64, 256), 2, 1),
 }
@@ -124,7 +124,7 @@ STUDY = Study(
     name="geometry-batch",
     line="Accuracy against batch size for two widths: is the best batch as large as the network is wide?",
     source=f"{SOURCE}, Sections 2.2 and 4, a conjecture",
-    minutes={"laptop": 6},
+    minutes={"laptop": 9},
     plan=plan,
     read=read,
     curves=(),

@@ -75,7 +75,10 @@ def read(results: Results) -> Page:
                 rows.append([_label(norm), part, *[spread(one, 1) for one in own], *_theirs(theirs and theirs[i])])
         heads = ["norm", "weight decay", "clean", "noise 1/16", "noise 1/4", "BIM", "clean, published", "noise", "BIM"]
         blocks.append(Table(f"{name}: accuracy, %", heads, rows, "Mean ± deviation over seeds."))
-        panels = {part: [_control_line(results, f"{data}, {part}", norm) for norm in norms] for part in (WITHOUT, WITH)}
+        panels = {
+            part: [_control_line(results, f"{data}, {part}", norm) for norm in norms if norm != "none"]
+            for part in (WITHOUT, WITH)
+        }
         title = f"{name}: BIM on the same network with other sizes of weights"
         blocks.append(Chart(f"{data}-control", title, "factor", "accuracy under BIM, %", panels, log_x=True))
     return Page(_DIFFERS, _verdicts(results), blocks)
