@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..recipe import Recipe
 from ..statistics import summarize
-from .geometry import LAPTOP, SOURCE
+from .geometry import EACH_ALONE, LAPTOP, SOURCE
 from .page import Block, Chart, Line, Page, Table, spread
 from .results import Pair, Results, accuracy
 from .study import SMOKE, Study
@@ -113,12 +113,13 @@ def _gain(one: dict[Pair, float], other: dict[Pair, float]) -> dict[Pair, float]
 
 _DIFFERS = f"""\
 - The paper conjectures that a batch as large as the width is best, and has no experiment.
-- A perceptron with two hidden layers of 32 or 128 features and BatchNorm on 5000 images of CIFAR-10, averaged down to
+- The laptop preset has two hidden layers of 32 or 128 features with BatchNorm on 5000 images of CIFAR-10, averaged down to
   16×16; 2000 test images. At the paper's scale 128 and 512 features on all images.
 - Large batches make fewer steps in as many epochs. So batches are compared twice: after as many epochs, and after as
   many steps, where large ones see more samples.
 - The rate is the best of {", ".join(f"{rate:g}" for rate in RATES)} for each batch and width. It is chosen by the
-  test images: a little flattering for all alike."""
+  test images: a little flattering for all alike.
+{EACH_ALONE}"""
 
 STUDY = Study(
     name="geometry-batch",

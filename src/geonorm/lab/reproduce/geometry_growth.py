@@ -95,7 +95,6 @@ def _verdicts(results: Results) -> list[Verdict]:
 
 _DIFFERS = f"""\
 {SMALLER}
-- 8 epochs here: lengths tell early.
 - LayerNorm of images is GroupNorm with one group; GroupNorm has 4 groups here, 32 at the paper's scale.
 - The paper derives growth for every row. Rows before LayerNorm and GroupNorm and under SpectralNorm are not scale
   invariant one by one, only the whole matrix or the rows of a group together, see the page on invariance. So lengths

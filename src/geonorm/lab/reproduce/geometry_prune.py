@@ -21,6 +21,7 @@ RULES = {
 }
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 JUDGED = 0.2  # the share at which rules are compared
+_PROPOSED = "proposed, not tested"
 
 
 def _how(rule: str, share: float) -> str:
@@ -75,16 +76,16 @@ def _verdicts(results: Results) -> list[Verdict]:
         ours = f"|correlation| {spread(nearest)} against {spread(others)} of random pairs"
         claim = f"channels close in (γ, β) have similar outputs, {part}"
         found.append(Verdict(claim, "claimed, not tested", ours, *better(nearest, others)))
-        for one, other, words in (
-            ("pairs", "gamma", "merging pairs close in (γ, β) costs less than leaving out the smallest |γ|"),
-            ("pairs", "random_pairs", "it costs less than merging random pairs"),
-            ("pairs", "outputs", "it costs less than merging pairs with close outputs"),
-            ("gamma", "random", "leaving out the smallest |γ| costs less than leaving out any"),
+        for one, other, words, said in (
+            ("pairs", "gamma", "merging pairs close in (γ, β) costs less than dropping the smallest |γ|", _PROPOSED),
+            ("pairs", "random_pairs", "merging pairs close in (γ, β) costs less than merging random pairs", _PROPOSED),
+            ("pairs", "outputs", "merging pairs close in (γ, β) costs less than pairs with close outputs", "not asked"),
+            ("gamma", "random", "dropping the smallest |γ| costs less than dropping any", "taken from others"),
         ):
             left, right = (_values(results, part, rule, JUDGED) for rule in (one, other))
             ours = f"{spread(left, 1)} against {spread(right, 1)}"
             claim = f"{words}, {part}"
-            found.append(Verdict(claim, "proposed, not tested", ours, *better(left, right)))
+            found.append(Verdict(claim, said, ours, *better(left, right)))
     return found
 
 

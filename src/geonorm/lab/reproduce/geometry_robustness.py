@@ -152,6 +152,7 @@ _DIFFERS = f"""\
 - The paper takes noise and attack from other authors' code, of which there are two versions. Here noise of 1/16 (1/4
   after standardizing) and 1/4, and BIM with 2/255 in 10 steps on 1000 test images; at the paper's scale 40 steps.
 - Most published figures for CIFAR-10 are multiples of 1/32: they may come from few images.
+- What noise and attack cost is in points of accuracy: a network that is right more often has more to lose.
 - LayerNorm is GroupNorm with one group. A network without norms is added, which the paper has not.
 - The control multiplies all scale-invariant weights by 0.1 and by 10 and measures the running statistics anew. But for
   eps in the norms that is the same function. The claim does not hold if accuracy stays within {LEAST:g} point."""
