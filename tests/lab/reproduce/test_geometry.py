@@ -62,10 +62,15 @@ def test_batch(accuracy: Callable[[int, int], float], expected: str) -> None:
 def test_large_weights_amplify_attacks_only_if_accuracy_falls(gain: float, expected: str) -> None:
     controls = robustness._controls("laptop")
     records = [
-        record("cifar10, without", "bn", seed, {controls[0.1]: 0.4, controls[10.0]: 0.4 + gain + 0.0005 * (seed % 2)})
+        record(
+            "cifar10, without weight decay",
+            "bn",
+            seed,
+            {controls[0.1]: 0.4, controls[10.0]: 0.4 + gain + 0.0005 * (seed % 2)},
+        )
         for seed in SEEDS
     ]
-    found = robustness._mechanism(Results("laptop", tuple(records)), "cifar10, without", "bn", "BatchNorm")
+    found = robustness._mechanism(Results("laptop", tuple(records)), "cifar10, without weight decay", "bn", "BatchNorm")
     assert found.verdict == expected
 
 

@@ -113,8 +113,8 @@ def _gain(one: dict[Pair, float], other: dict[Pair, float]) -> dict[Pair, float]
 
 _DIFFERS = f"""\
 - The paper conjectures that a batch as large as the width is best, and has no experiment.
-- The laptop preset has two hidden layers of 32 or 128 features with BatchNorm on 5000 images of CIFAR-10, averaged down to
-  16×16; 2000 test images. At the paper's scale 128 and 512 features on all images.
+- The laptop preset has two hidden layers of 32 or 128 features with BatchNorm on 5000 images of CIFAR-10, averaged
+  down to 16×16; 2000 test images. At the paper's scale 128 and 512 features on all images.
 - Large batches make fewer steps in as many epochs. So batches are compared twice: after as many epochs, and after as
   many steps, where large ones see more samples.
 - The rate is the best of {", ".join(f"{rate:g}" for rate in RATES)} for each batch and width. It is chosen by the

@@ -41,8 +41,9 @@ def read(results: Results) -> Page:
     """Accuracy against the share that is left out, by rule, and verdicts."""
     parts = parts_in(results)
     panels = {part: [_line(results, part, rule) for rule in RULES] for part in parts}
-    title = "Accuracy without some channels; in their place comes …"
-    blocks: list[Block] = [Chart("shares", title, "share of channels", "accuracy, %", panels)]
+    blocks: list[Block] = [
+        Chart("shares", "Accuracy without some channels", "share of channels", "accuracy, %", panels)
+    ]
     for part in parts:
         rows = [
             [f"`{rule}`", words, *[spread(_values(results, part, rule, share), 1) for share in SHARES]]
@@ -62,7 +63,7 @@ def _values(results: Results, part: str, rule: str, share: float) -> dict[Pair, 
 def _line(results: Results, part: str, rule: str) -> Line:
     found = [list(results.values(accuracy(), part).values())]
     found += [list(_values(results, part, rule, share).values()) for share in SHARES]
-    return Line(RULES[rule], [0.0, *SHARES], [sum(values) / len(values) for values in found])
+    return Line(rule, [0.0, *SHARES], [sum(values) / len(values) for values in found])
 
 
 def _similarity(results: Results, part: str, of: str) -> dict[Pair, float]:

@@ -12,7 +12,7 @@ from .study import SMOKE, Study
 from .verdicts import FAILS, HOLDS, UNDECIDED, Verdict, better, level
 
 SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-WITHOUT, WITH = "without", "with weight decay"
+WITHOUT, WITH = "without weight decay", "with weight decay"
 # Clean, noise and BIM accuracy in per cent, without and with weight decay; "4327" in print is read as 0.4327.
 PUBLISHED = {
     "cifar10": {
@@ -73,7 +73,7 @@ def read(results: Results) -> Page:
                 theirs = PUBLISHED[data].get(_label(norm))
                 own = [_values(results, f"{data}, {part}", norm, how) for how in _tests(results)]
                 rows.append([_label(norm), part, *[spread(one, 1) for one in own], *_theirs(theirs and theirs[i])])
-        heads = ["norm", "weight decay", "clean", "noise 1/16", "noise 1/4", "BIM", "clean, published", "noise", "BIM"]
+        heads = ["norm", "training", "clean", "noise 1/16", "noise 1/4", "BIM", "clean, published", "noise", "BIM"]
         blocks.append(Table(f"{name}: accuracy, %", heads, rows, "Mean ± deviation over seeds."))
         panels = {
             part: [_control_line(results, f"{data}, {part}", norm) for norm in norms if norm != "none"]
