@@ -21,6 +21,7 @@ RULES = {
 }
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 JUDGED = 0.2  # the share at which rules are compared
+_PROPOSED = "proposed, not tested"
 
 
 def _how(rule: str, share: float) -> str:
@@ -40,8 +41,9 @@ def read(results: Results) -> Page:
     """Accuracy against the share that is left out, by rule, and verdicts."""
     parts = parts_in(results)
     panels = {part: [_line(results, part, rule) for rule in RULES] for part in parts}
-    title = "Accuracy without some channels; in their place comes …"
-    blocks: list[Block] = [Chart("shares", title, "share of channels", "accuracy, %", panels)]
+    blocks: list[Block] = [
+        Chart("shares", "Accuracy without some channels", "share of channels", "accuracy, %", panels)
+    ]
     for part in parts:
         rows = [
             [f"`{rule}`", words, *[spread(_values(results, part, rule, share), 1) for share in SHARES]]
@@ -61,7 +63,7 @@ def _values(results: Results, part: str, rule: str, share: float) -> dict[Pair, 
 def _line(results: Results, part: str, rule: str) -> Line:
     found = [list(results.values(accuracy(), part).values())]
     found += [list(_values(results, part, rule, share).values()) for share in SHARES]
-    return Line(RULES[rule], [0.0, *SHARES], [sum(values) / len(values) for values in found])
+    return Line(rule, [0.0, *SHARES], [sum(values) / len(values) for values in found])
 
 
 def _similarity(results: Results, part: str, of: str) -> dict[Pair, float]:
@@ -75,16 +77,16 @@ def _verdicts(results: Results) -> list[Verdict]:
         ours = f"|correlation| {spread(nearest)} against {spread(others)} of random pairs"
         claim = f"channels close in (γ, β) have similar outputs, {part}"
         found.append(Verdict(claim, "claimed, not tested", ours, *better(nearest, others)))
-        for one, other, words in (
-            ("pairs", "gamma", "merging pairs close in (γ, β) costs less than leaving out the smallest |γ|"),
-            ("pairs", "random_pairs", "it costs less than merging random pairs"),
-            ("pairs", "outputs", "it costs less than merging pairs with close outputs"),
-            ("gamma", "random", "leaving out the smallest |γ| costs less than leaving out any"),
+        for one, other, words, said in (
+            ("pairs", "gamma", "merging pairs close in (γ, β) costs less than dropping the smallest |γ|", _PROPOSED),
+            ("pairs", "random_pairs", "merging pairs close in (γ, β) costs less than merging random pairs", _PROPOSED),
+            ("pairs", "outputs", "merging pairs close in (γ, β) costs less than pairs with close outputs", "not asked"),
+            ("gamma", "random", "dropping the smallest |γ| costs less than dropping any", "taken from others"),
         ):
             left, right = (_values(results, part, rule, JUDGED) for rule in (one, other))
             ours = f"{spread(left, 1)} against {spread(right, 1)}"
             claim = f"{words}, {part}"
-            found.append(Verdict(claim, "proposed, not tested", ours, *better(left, right)))
+            found.append(Verdict(claim, said, ours, *better(left, right)))
     return found
 
 
