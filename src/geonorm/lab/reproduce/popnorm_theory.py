@@ -207,6 +207,8 @@ _DIFFERS = """\
   number of E[zzᵗ] for what each convolution sees, with the 1 of its bias.
 - Each norm is measured along its own training. A smaller variance or constant is no faster training by itself: both
   change when weights are only written in other units, as κ does.
+- Between a norm and the next convolution stands a max pooling beside the activation; it moves the mean as well.
+- p values are not corrected for the number of claims.
 - Network and training are those of popnorm-kappa's laptop preset; slopes are of a perceptron with three hidden layers
   on digits, with a POP-Norm before every layer."""
 
@@ -214,7 +216,7 @@ STUDY = Study(
     name="popnorm-theory",
     line="Gradient variance, Lipschitz constant and condition number against κ and BatchNorm; what activations leave",
     source="POP-Norm, Theorems 1 to 3, Remark 2 and Section 4",
-    minutes={"laptop": 10},
+    minutes={"laptop": 9},
     plan=plan,
     read=read,
     curves=("sharpness", "arrival", "slopes"),
