@@ -13,8 +13,8 @@ TESTS  ?=
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(READY)  ## show what geonorm does, on a sample with outliers
-	$(BIN)/geonorm demo
+run: $(READY)  ## compare eight norms on digits, clean and with broken samples: two minutes
+	$(BIN)/geonorm compare
 
 test: $(TOOLS)  ## the quick tests, under five minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
@@ -53,7 +53,7 @@ $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/geonorm/csrc/*)
 	@echo "Setting up $(VENV) and compiling the kernels (once; about two minutes) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[lab,plots]"
 	@touch $@
 
 $(TOOLS): $(READY)

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -70,6 +71,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_figures_of_the_pages_are_the_stored_ones() -> None:
+    stored = json.loads((ROOT / "benchmarks" / "pages.json").read_text())
+    for name, kept in stored.items():
+        page = (ROOT / "docs" / kept["page"]).read_text()
+        assert f"<!-- benchmark: {name} -->\n{kept['table']}<!-- end -->" in page, name
 
 
 def test_contributing_is_short() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from geonorm import __version__
 from geonorm.cli import main
 
 
@@ -47,13 +46,3 @@ def test_unwritable_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     (tmp_path / "file").write_text("")
     assert main(["demo", "--out", str(tmp_path / "file" / "x.png")]) == 1
     assert "geonorm:" in capsys.readouterr().err
-
-
-def test_version_and_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["--version"])
-    assert stop.value.code == 0
-    assert __version__ in capsys.readouterr().out
-    with pytest.raises(SystemExit) as stop:
-        main(["dmo"])
-    assert stop.value.code == 2

@@ -1,4 +1,4 @@
-"""The tables of the pages are the registries: `UPDATE_DOCS=1 pytest tests/lab/test_pages.py` writes them."""
+"""What pages show is what there is: `UPDATE_DOCS=1 pytest tests/lab/test_pages.py` writes it."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,7 @@ import torch
 from geonorm.lab.data.sources import _KNOWN
 from geonorm.lab.models import create_model
 from geonorm.lab.models.create import _MODELS
+from geonorm.lab.recipe import DIGITS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -31,8 +32,13 @@ def sources() -> str:
     return "| name | what it is | looked for | how to get it |\n| --- | --- | --- | --- |\n" + "".join(rows)
 
 
+def digits() -> str:
+    return f"```toml\n{DIGITS.read_text(encoding='utf-8')}```\n"
+
+
 @pytest.mark.parametrize(
-    ("page", "mark", "table"), [("networks.md", "networks", networks), ("data.md", "sources", sources)]
+    ("page", "mark", "table"),
+    [("networks.md", "networks", networks), ("data.md", "sources", sources), ("cli.md", "digits", digits)],
 )
 def test_the_table_is_the_registry(page: str, mark: str, table) -> None:
     path = DOCS / page

@@ -55,7 +55,7 @@ def test_keys_know_every_choice() -> None:
         ({"batch_size": 2.5}, "batch_size"),
         ({"folds": 1}, "folds"),
         ({"lr": 0}, "lr > 0"),
-        ({"optimizer": "sdg"}, "unknown optimizer"),
+        ({"optimizer": "sdg"}, "did you mean 'sgd'"),
         ({"decay": "exp"}, "unknown decay"),
         ({"lr": "0.1"}, "lr to be a number"),
         ({"lr": float("inf")}, "lr to be a number"),

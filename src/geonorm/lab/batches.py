@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from .data import Split
-from .extras import need
+from .packed_graphs import PackedGraphs
 from .team import Team
 
 
@@ -53,9 +54,11 @@ class Inputs:
 
 
 def _batch(split: Split, index: Tensor) -> Batch:
-    if isinstance(split.x, list):
-        graphs = need("torch_geometric.data", "torch_geometric").Batch.from_data_list(
-            [split.x[i] for i in index.tolist()]
-        )
-        return Batch((graphs.x, graphs.edge_index, graphs.batch, graphs.num_graphs), split.y[index])
-    return Batch((split.x[index],), split.y[index])
+    if not isinstance(split.x, list):
+        return Batch((split.x[index],), split.y[index])
+    if split not in _PACKED:
+        _PACKED[split] = PackedGraphs(split.x)
+    return Batch(_PACKED[split].batch(index), split.y[index])
+
+
+_PACKED: WeakKeyDictionary[Split, PackedGraphs] = WeakKeyDictionary()

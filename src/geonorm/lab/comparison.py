@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .check import check_at_hand, check_names
 from .executors import execute
-from .factories import Factories, MakeData, MakeModel, code_of, name_of
-from .models import why_not
+from .factories import OWN_NORMS, Factories, MakeData, MakeModel, code_of, is_own, name_of
+from .loading import named_object
 from .recipe import Recipe, Run
 from .results import Comparison
 from .runner import Source, Watch
@@ -27,17 +28,15 @@ def run(
         workers: as in ``executors.execute``.
         watch: told of every epoch.
     """
-    for norm in recipe.norms:
-        reason = why_not(recipe.model, norm)
-        if reason:
-            raise ValueError(reason)
-    return _carry_out(recipe.runs(), store, None, workers, watch)
+    check_names(recipe)
+    check_at_hand(recipe)
+    return _carry_out(planned(recipe), store, None, workers, watch)
 
 
 def compare(
     make_model: MakeModel,
     make_data: MakeData,
-    norms: str | Sequence[str] = ("bn", "augbn(phi=1.5)", "robustbn", "gn(groups=1)"),
+    norms: str | Sequence[str] = OWN_NORMS,
     losses: str | Sequence[str] = ("erm",),
     seeds: int | Sequence[int] = 5,
     *,
@@ -75,24 +74,26 @@ def compare(
         ...     len(found.finished())
         2
     """
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    norms = (norms,) if isinstance(norms, str) else norms
-    specs = [norm for norm in norms if norm != "own"]
     recipe = Recipe(
         data=name_of(make_data),
         model=name_of(make_model),
-        norms=tuple(specs) or ("bn",),
+        norms=norms,  # type: ignore[arg-type]
         losses=losses,  # type: ignore[arg-type]
-        seeds=chosen,
+        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
         **training,
     )
-    planned = recipe.runs()
-    runs = planned if specs else []
-    if "own" in norms:
-        runs = [Run({**one.choices, "norm": "own"}) for one in planned if one["norm"] == recipe.norms[0]] + runs
     code = code_of(make_model, make_data)
-    runs = [Run({**one.choices, "code": code}) for one in runs]
+    runs = [Run({**one.choices, "code": code}) for one in recipe.runs()]
     return _carry_out(runs, store, Factories(make_model, make_data), workers, watch)
+
+
+def planned(recipe: Recipe) -> list[Run]:
+    """The runs of a recipe. Functions of one's own are known by their text too, so that a changed one is run again."""
+    own = [named_object(name, what) for what, name in (("data", recipe.data), ("model", recipe.model)) if is_own(name)]
+    if not own:
+        return recipe.runs()
+    code = code_of(*own)
+    return [Run({**one.choices, "code": code}) for one in recipe.runs()]
 
 
 def _carry_out(

@@ -13,10 +13,13 @@ from typing import Any
 import torch.multiprocessing as mp
 
 from .extras import need
+from .interrupts import held_back, listen
 from .recipe import Run
 from .runner import Named, RunsFailed, Source, Watch, work_through
-from .store import Store
+from .store import Store, StoreError
 from .team import Team
+
+_GRACE = 1.0  # seconds for a worker to give its run back
 
 
 def execute(
@@ -67,24 +70,48 @@ def _check_size(runs: Sequence[Run], team: Team, workers: int | str) -> None:
 
 
 def default_workers(threads: int) -> int:
-    """As many processes as this machine has cores for, at so many threads each."""
-    return max(1, (os.cpu_count() or 1) // threads)
+    """As many processes as this one may use cores for, at so many threads each."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // threads)
 
 
 def _work(number: int, runs: Sequence[Run], path: Path, source: Source, failures: Any) -> None:
+    listen()
     try:
         work_through(runs, Store(path), source)
-    except RunsFailed as error:
+    except (RunsFailed, StoreError) as error:
         failures.put(str(error))
 
 
 def _in_processes(runs: Sequence[Run], store: Store, source: Source, number: int) -> None:
     failures = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(  # type: ignore[attr-defined, no-untyped-call]
-        _work, (runs, store.path.absolute(), source, failures), nprocs=number
-    )
+    processes: Sequence[Any] = ()
+    try:
+        with held_back():
+            workers = mp.spawn(  # type: ignore[attr-defined, no-untyped-call]
+                _work, (runs, store.path.absolute(), source, failures), nprocs=number, join=False
+            )
+            processes = workers.processes
+        while not workers.join():
+            pass
+    except mp.ProcessExitedException as error:  # type: ignore[attr-defined]
+        raise RunsFailed(
+            f"a worker was ended from outside ({error}), perhaps for want of memory: start again to go on, with fewer "
+            "workers if it happens again"
+        ) from error
+    finally:
+        _end(processes)
     if not failures.empty():
         raise RunsFailed(failures.get())
+
+
+def _end(processes: Sequence[Any]) -> None:
+    """End those that still run: after Ctrl-C in a terminal they do so themselves, if they have come to work yet."""
+    for process in processes:
+        process.join(_GRACE)
+        if process.is_alive():
+            process.terminate()
+            process.join()
 
 
 def _on_ray(runs: Sequence[Run], store: Store, source: Source, address: str) -> None:

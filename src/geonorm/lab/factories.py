@@ -16,11 +16,12 @@ from torch import nn
 from ..surgery import convert
 from ..surgery.layouts import is_norm
 from .data import Task
-from .recipe import Run
+from .recipe import OWN, Run
 from .samples import in_memory
 
-MakeModel = Callable[[], nn.Module]
-MakeData = Callable[[], Any]
+OWN_NORMS = (OWN, "aug(phi=1.5)", "aug(spread=robust)")  # for any model, over the groups of its own norms
+MakeModel = Callable[..., nn.Module]
+MakeData = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -32,32 +33,45 @@ class Factories:
 
     def task(self, run: Run) -> Task:
         """The data as a task."""
-        made = self.make_data()
-        if isinstance(made, Task):
-            return made
-        try:
-            train, test = made
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"expected make_data to give (train, test) or a Task (got {type(made).__name__}: {error})"
-            ) from error
-        train, test = in_memory(train, "train"), in_memory(test, "test")
-        classes = int(torch.cat([train.y, test.y]).max()) + 1
-        return Task(run["data"], train, test, classes, tuple(train.tensor().shape[1:]))
+        return as_task(self.make_data(**run["data_options"]), run["data"])
 
     def model(self, run: Run, task: Task) -> nn.Module:
         """The model, converted."""
-        made = self.make_model()
-        if not isinstance(made, nn.Module):
-            raise ValueError(f"expected make_model to give a torch.nn.Module (got {type(made).__name__})")
-        model = copy.deepcopy(made)  # a function that always gives the same one would give it trained
-        if run["norm"] != "own":
-            report = convert(model, run["norm"])
-            if report.left and not report.changed:
-                raise ValueError(f"{run['norm']!r} cannot be put into the model: {report.left[0].reason}")
-            if not any(is_norm(module) for module in made.modules()):
-                raise ValueError(f"expected a model with norms to put {run['norm']!r} in their place (got none in it)")
-        return model
+        return with_norm(self.make_model(**run["model_options"]), run["norm"])
+
+
+def as_task(made: Any, name: str) -> Task:
+    """What a function of data gave: a task, or (train, test)."""
+    if isinstance(made, Task):
+        return made
+    try:
+        train, test = made
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"expected make_data to give (train, test) or a Task (got {type(made).__name__}: {error})"
+        ) from error
+    train, test = in_memory(train, "train"), in_memory(test, "test")
+    classes = int(torch.cat([train.y, test.y]).max()) + 1
+    return Task(name, train, test, classes, tuple(train.tensor().shape[1:]))
+
+
+def with_norm(made: Any, norm: str) -> nn.Module:
+    """A copy of the model that a function gave, with its norms replaced; ``"own"`` leaves them."""
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"expected make_model to give a torch.nn.Module (got {type(made).__name__})")
+    model = copy.deepcopy(made)  # a function that always gives the same one would give it trained
+    if norm != OWN:
+        report = convert(model, norm)
+        if report.left and not report.changed:
+            raise ValueError(f"{norm!r} cannot be put into the model: {report.left[0].reason}")
+        if not any(is_norm(module) for module in made.modules()):
+            raise ValueError(f"expected a model with norms to put {norm!r} in their place (got none in it)")
+    return model
+
+
+def is_own(name: str) -> bool:
+    """Whether data or a model are named as ``file.py:function`` or ``module:function``, and not of this library."""
+    return ":" in name
 
 
 def name_of(function: Callable[..., Any]) -> str:

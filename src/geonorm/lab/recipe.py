@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import sys
@@ -20,11 +19,15 @@ from .extras import need
 from .probes import PROBES
 from .store import key_of
 
+OWN = "own"  # in the place of a norm: the model's own ones stay
+DIGITS = Path(__file__).with_name("digits.toml")  # the comparison that `geonorm compare` makes unless told otherwise
 OPTIMIZERS = ("sgd", "adam", "sphere_sgd")
 DECAYS = ("constant", "linear", "cosine", "step")
 
 
 def _check_norm(spec: str) -> None:
+    if spec == OWN:
+        return
     parsed = parse_spec(spec)
     if parsed.norm.build is not None:
         create_norm(parsed)  # a wrong argument shows now
@@ -45,15 +48,17 @@ class Recipe:
     Every norm of a seed starts from the same weights and sees the same batches in the same order.
 
     Attributes:
-        data: name of the data, see ``geonorm.lab.data.sources()``.
+        data: name of the data, see ``geonorm.lab.data.sources()``; or ``file.py:function`` of a function as of
+            ``compare``.
         data_options: its options.
-        model: name of the network, see ``geonorm.lab.models.models()``.
+        model: name of the network, see ``geonorm.lab.models.models()``; or ``file.py:function``.
         model_options: its options, such as width.
-        norms: specs, see ``geonorm.norms()``.
+        norms: specs, see ``geonorm.norms()``; ``"own"`` leaves the norms of a model of your own.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         corruptions: of the training samples: ``"clean"``, ``"offset(share=0.1)"``, ...
         evaluations: of the trained model: ``"clean"``, ``"noise(std=0.25)"``, ``"bim(eps=0.03)"``, ...; with
-            ``recalibrated=true`` inside, after its statistics were measured anew on the training samples.
+            ``recalibrated=true`` inside, after its statistics were measured anew on the training samples; with
+            ``rescaled=10``, after its scale-invariant weights were made so many times as large, too.
         seeds: one training each.
         folds: cut the data for cross-validation into so many; 0 for its own train and test samples.
         epochs, batch_size, optimizer, lr, momentum, weight_decay: the training.
@@ -141,7 +146,7 @@ class Recipe:
             object.__setattr__(self, f"{name}_options", _plain(f"{name}_options", getattr(self, f"{name}_options")))
 
     def _set_once(self, name: str, values: tuple[Any, ...]) -> None:
-        if not values:
+        if not values and name not in ("milestones", "augment", "probes"):
             raise ValueError(f"expected at least one of {name} (got none)")
         if len(set(values)) < len(values):
             raise ValueError(f"expected each of {name} once (got {values})")
@@ -169,12 +174,8 @@ class Recipe:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Recipe:
         """A recipe from plain values; a misspelt field is answered with the closest one."""
-        known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-                raise ValueError(f"unknown field {name!r} in a recipe; {hint}")
+            known(name, [field.name for field in dataclasses.fields(cls)], "field of a recipe")
         return cls(**values)
 
     @classmethod

@@ -19,6 +19,8 @@ from torch import nn
 from .choices import parse_corruption, parse_evaluation
 from .data import Task, load
 from .evaluate import check_evaluation, evaluate
+from .factories import as_task, is_own, with_norm
+from .loading import named_object
 from .models import create_model
 from .recipe import Run
 from .store import Epoch, Store, StoreError
@@ -43,12 +45,16 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Named:
-    """Data and models of this library, by the names in the run."""
+    """Data and models by the names in the run: of this library, or functions as ``file.py:function``."""
 
     def task(self, run: Run) -> Task:
+        if is_own(run["data"]):
+            return as_task(named_object(run["data"], "data")(**run["data_options"]), run["data"])
         return _loaded(run["data"], json.dumps(run["data_options"], sort_keys=True))
 
     def model(self, run: Run, task: Task) -> nn.Module:
+        if is_own(run["model"]):
+            return with_norm(named_object(run["model"], "model")(**run["model_options"]), run["norm"])
         return create_model(
             run["model"],
             run["norm"],

@@ -54,6 +54,14 @@ class Epoch(NamedTuple):
     seconds: float
 
 
+class Standing(NamedTuple):
+    """How far a run is: epochs done, the figures of the last one, and the seconds they took."""
+
+    epoch: int
+    figures: dict[str, Any]
+    seconds: float
+
+
 class Finished(NamedTuple):
     """A run that is done.
 
@@ -226,6 +234,23 @@ class Store:
             Finished(key, self._value(choices), self._value(figures), seconds)
             for key, choices, figures, seconds in rows
         ]
+
+    def finished_keys(self) -> set[str]:
+        """The keys of all runs that are done."""
+        with self._open() as file:
+            return {key for (key,) in file.execute("SELECT key FROM results")}
+
+    def running(self) -> set[str]:
+        """The keys of all runs that someone has claimed and not ended."""
+        with self._open() as file:
+            return {key for (key,) in file.execute("SELECT key FROM claims")}
+
+    def standing(self, key: str) -> Standing:
+        """How far a run is, as of its last save."""
+        query = "SELECT MAX(epoch), figures, TOTAL(seconds) FROM epochs WHERE key = ?"
+        with self._open() as file:
+            epoch, figures, seconds = file.execute(query, (key,)).fetchone()
+        return Standing(epoch or 0, json.loads(figures) if figures else {}, seconds)
 
     def curve(self, key: str) -> list[dict[str, Any]]:
         """The figures of a run, epoch by epoch."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geonorm.lab import Recipe
+from geonorm.lab import Recipe, Store
 from geonorm.lab import reproduce as room
 from geonorm.lab.reproduce import reproduce, results, study, write_page
 from geonorm.lab.reproduce.page import Chart, Page, Table, mean_line, spread
@@ -23,7 +23,11 @@ def read(found: Results) -> Page:
     return Page(
         "Not at all.",
         [Verdict("a | claim", "1", "2", HOLDS, "so")],
-        [Table("Accuracy", ["norm", "ours"], rows), Chart("loss", "Loss", "epoch", "loss", {"digits": lines})],
+        [
+            Table("Accuracy", ["norm", "ours"], rows),
+            Chart("loss", "Loss", "epoch", "loss", {"digits": lines}, log_x=True),
+            Chart("nothing", "Nothing", "epoch", "loss", {}),
+        ],
     )
 
 
@@ -31,6 +35,16 @@ def read(found: Results) -> Page:
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Study("small", "A small one", "no paper", {"laptop": 1}, lambda preset: {"digits": RECIPE}, read)
     monkeypatch.setattr(room, "study", lambda name: small)
+
+
+def test_of_some_figures_only_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe(norms=("bn", "diffphi"), seeds=(0,), epochs=2, batch_size=256)
+    ends = Study("small", "", "", {}, lambda preset: {"digits": recipe}, read, curves=("loss",), ends=("phi",))
+    monkeypatch.setattr(room, "study", lambda name: ends)
+    plain, learned = reproduce("small", folder=tmp_path).records
+    assert list(plain.curve) == ["loss"]
+    assert [len(values) for values in learned.curve.values()] == [2, 1]
+    assert all(1 < phi < 3 for phi in learned.curve["phi"][0].values())
 
 
 @pytest.mark.usefixtures("known")
@@ -43,19 +57,18 @@ def test_from_runs_to_the_page(tmp_path: Path) -> None:
     assert all(len(one.curve["loss"]) == 2 for one in found.records)
 
     (tmp_path / "small.sqlite").unlink()  # as on another machine: the file alone says what is done
-    epochs: list[int] = []
-    again = reproduce("small", folder=tmp_path, watch=lambda run, epoch, figures: epochs.append(epoch))
-    assert again == found
-    assert not epochs
-    more = reproduce("small", folder=tmp_path, seeds=3, watch=lambda run, epoch, figures: epochs.append(epoch))
-    assert len(more.records) == 6
-    assert len(epochs) == 4
+    assert reproduce("small", folder=tmp_path) == found
+    assert not Store(tmp_path / "small.sqlite").finished()
+    more = reproduce("small", folder=tmp_path, seeds=3, progress=True)
+    assert more.records[:4] == found.records
+    assert len(Store(tmp_path / "small.sqlite").finished()) == 2
 
     pages = [write_page("small", found, tmp_path / place) for place in ("a", "b")]
     assert pages[0].read_bytes() == pages[1].read_bytes()
     charts = [page.with_name("small-loss.svg").read_bytes() for page in pages]
     assert charts[0] == charts[1]
     assert b"<dc:date>" not in charts[0]
+    assert "Nothing" not in pages[0].read_text()
     assert "a &#124; claim" in pages[0].read_text()
 
 

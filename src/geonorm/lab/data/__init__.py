@@ -4,20 +4,25 @@ from .corrupt import SPURIOUS_GROUPS, corrupt, corrupt_task
 from .degrade import DEGRADATIONS, degrade
 from .errors import DataError
 from .images import ImageFiles
-from .sources import Source, load, sources
+from .sources import Checked, Source, check, check_name, fetch, find_source, load, sources
 from .task import Split, Task
 
 __all__ = [
     "DEGRADATIONS",
     "SPURIOUS_GROUPS",
+    "Checked",
     "DataError",
     "ImageFiles",
     "Source",
     "Split",
     "Task",
+    "check",
+    "check_name",
     "corrupt",
     "corrupt_task",
     "degrade",
+    "fetch",
+    "find_source",
     "load",
     "sources",
 ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import adult, celeba, cifar, cifar_c, civil_comments, compas, embedded, image_folder, stripes, tu_graphs
+from .download import ARCHIVES
+from .download import fetch as download
 from .errors import DataError
 from .places import folders, look
 from .task import Task
@@ -31,6 +32,14 @@ class Source(NamedTuple):
     at_hand: bool
     where: str
     how: str
+
+
+class Checked(NamedTuple):
+    """What reading data whole has shown: whether they are good, and a line about them."""
+
+    name: str
+    good: bool
+    said: str
 
 
 class _Known(NamedTuple):
@@ -92,15 +101,52 @@ def sources() -> list[Source]:
         >>> next(source for source in sources() if source.name == "digits").at_hand
         True
     """
-    found = []
-    for name, known in _KNOWN.items():
-        path: Path | None = look(known.places) if known.places else None
-        if not known.places:
-            where = "part of geonorm[lab]"
-        else:
-            where = str(path) if path else f"{' or '.join(known.places)} in {' or '.join(map(str, folders()))}"
-        found.append(Source(name, known.line, path is not None or not known.places, where, known.how))
-    return found
+    return [find_source(name) for name in _KNOWN]
+
+
+def find_source(name: str) -> Source:
+    """One set of data, and where it is now."""
+    check_name(name)
+    known = _KNOWN[name]
+    if not known.places:
+        return Source(name, known.line, True, "part of geonorm[lab]", known.how)
+    path = look(known.places)
+    where = str(path) if path else f"{' or '.join(known.places)} in {' or '.join(map(str, folders()))}"
+    return Source(name, known.line, path is not None, where, known.how)
+
+
+def fetch(name: str) -> Source:
+    """Download data whose checksum someone else has published; does nothing if they are at hand.
+
+    Args:
+        name: see ``sources()``.
+    """
+    source = find_source(name)
+    if source.at_hand:
+        return source
+    if name not in ARCHIVES:
+        raise DataError(f"{name} cannot be fetched for you. {source.how}")
+    download(ARCHIVES[name], folders()[0])
+    return find_source(name)
+
+
+def check(name: str) -> Checked:
+    """Read data whole; checksums and counts are compared where they are known.
+
+    Args:
+        name: see ``sources()``.
+
+    Examples:
+        >>> from geonorm.lab.data import check
+        >>> check("digits").said
+        'good: 1438 samples to train on, 359 to test, 10 classes'
+    """
+    try:
+        task = load(name)
+    except (DataError, ImportError, OSError) as error:
+        return Checked(name, False, str(error))
+    counts = f"good: {len(task.train)} samples to train on, {len(task.test)} to test, {task.classes} classes"
+    return Checked(name, True, f"{counts}; {task.note}" if task.note else counts)
 
 
 def load(name: str, **options: Any) -> Task:
@@ -118,13 +164,17 @@ def load(name: str, **options: Any) -> Task:
         >>> task.train.x.shape, len(task.test), task.classes
         (torch.Size([1438, 1, 8, 8]), 359, 10)
     """
+    check_name(name, options)
+    return _KNOWN[name].load(**options)
+
+
+def check_name(name: str, options: Collection[str] = ()) -> None:
+    """Raise if there are no such data, or they have no such option; the closest name is told."""
     if name not in _KNOWN:
         close = difflib.get_close_matches(name, _KNOWN, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise DataError(f"unknown data {name!r}; {hint}known are {', '.join(_KNOWN)}")
-    loader = _KNOWN[name].load
-    able = list(inspect.signature(loader).parameters)
+    able = list(inspect.signature(_KNOWN[name].load).parameters)
     unknown = [option for option in options if option not in able]
     if unknown:
         raise DataError(f"{name!r} has no option {unknown[0]!r}; it has {', '.join(able) or 'none'}")
-    return loader(**options)

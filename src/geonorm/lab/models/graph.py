@@ -6,10 +6,14 @@ That code's ``num_layers`` counts the head, so that its default of 5 makes 4 con
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from ...nn.graphnorm import AugGraphNorm
 from ..extras import need
+from .neighbours import Neighbours
 from .parts import MakeNorm, make_activation, norm_maker, scaled
 
 
@@ -76,12 +80,12 @@ class GraphNet(nn.Module):
             raise ValueError(f"expected kind to be 'gcn' or 'gin' (got {kind!r})")
         make, wide = norm_maker(norm, dim=1), scaled(hidden, width)
         self.convolutions, self.perceptrons, self.norms = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
+        self.self_loops = self_loops
         for layer in range(scaled(layers, depth)):
             before = wide if layer else features
             if kind == "gcn":
-                self.convolutions.append(geometric.GCNConv(before, wide, add_self_loops=self_loops))
+                self.convolutions.append(geometric.GCNConv(before, wide))
             else:
-                self.convolutions.append(geometric.GINConv(nn.Identity()))
                 self.perceptrons.append(_NodePerceptron(before, wide, make, activation))
             self.norms.append(make(wide))
         self.activation = make_activation(activation)
@@ -92,11 +96,22 @@ class GraphNet(nn.Module):
         self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, batch_size: int | None = None
     ) -> Tensor:
         """Class scores of each graph; ``batch`` names the graph of each node, without it all nodes are one graph."""
-        for layer, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
-            y = convolution(x, edge_index)
+        neighbours = self._neighbours(edge_index, x)
+        for layer, norm in enumerate(self.norms):
             if self.perceptrons:
-                y = self.perceptrons[layer](y, batch, batch_size)
+                y = self.perceptrons[layer](x + neighbours.sum(x), batch, batch_size)
+            else:  # the layer's own forward would weigh the edges anew in every layer
+                convolution: Any = self.convolutions[layer]
+                y = neighbours.sum(convolution.lin(x)) + convolution.bias
             y = self.activation(_normalized(norm, y, batch, batch_size))
             x = y + x if layer else y
         scores: Tensor = self.dropout(self.head(self.pool(x, batch, dim_size=batch_size)))
         return scores
+
+    def _neighbours(self, edges: Tensor, x: Tensor) -> Neighbours:
+        """The edges with weight 1, or for a GCN divided by the roots of the degrees at both ends."""
+        if self.perceptrons:
+            return Neighbours(edges, torch.ones(edges.shape[1], dtype=x.dtype), len(x))
+        norm = need("torch_geometric.nn.conv.gcn_conv", "torch_geometric").gcn_norm
+        edges, weights = norm(edges, None, len(x), add_self_loops=self.self_loops, dtype=x.dtype)
+        return Neighbours(edges, weights, len(x))

@@ -24,8 +24,9 @@ def fields(comparison: Comparison) -> dict[str, Any]:
 
 
 def is_own(comparison: Comparison) -> bool:
-    """Whether data and model came from functions rather than from the lab's names."""
-    return ":" in comparison.settings()["data"]
+    """Whether data and model came from functions in Python rather than from names that the command line takes."""
+    data = comparison.settings()["data"]
+    return ":" in data and ".py:" not in data
 
 
 def recipe(comparison: Comparison) -> str:

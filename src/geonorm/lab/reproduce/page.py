@@ -42,6 +42,7 @@ class Chart(NamedTuple):
     y_label: str
     panels: Mapping[str, Sequence[Line]]
     log: bool = False
+    log_x: bool = False
 
 
 Block: TypeAlias = Table | Chart
@@ -92,6 +93,8 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     parts.append(_markdown(heads, [(one[0], one[1], one[2], f"**{one[3]}**", one[4]) for one in page.verdicts]))
     parts.append(f"## How ours differs\n\n{page.differs}\n")
     for block in page.blocks:
+        if isinstance(block, Chart) and not block.panels:
+            continue  # nothing is trained yet that it could show
         parts.append(f"## {block.title}\n")
         if isinstance(block, Table):
             parts.append(_markdown(block.heads, block.rows))
@@ -126,6 +129,7 @@ def _draw(chart: Chart, path: Path) -> None:
                 if len(line.low):
                     axis.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.12, linewidth=0)
             axis.set(title=title, xlabel=chart.x_label, ylabel=chart.y_label, yscale="log" if chart.log else "linear")
+            axis.set_xscale("log" if chart.log_x else "linear")
             axis.grid(alpha=0.3)
             axis.spines[["top", "right"]].set_visible(False)
         for axis in axes[len(chart.panels) :]:

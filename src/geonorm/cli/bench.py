@@ -1,0 +1,45 @@
+"""``geonorm bench``: speed against torch's own layers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .parser import Commands, Parser, add_json, print_json
+
+_EPILOG = """\
+Results of earlier calls stay in the file. Nothing else should run on the machine meanwhile.
+
+examples:
+  geonorm bench
+  geonorm bench --full --json > bench.json
+"""
+
+
+def add(commands: Commands[Parser]) -> None:
+    """Declare the command."""
+    text = "speed and memory as ratios to torch's own layers, in one run"
+    parser = commands.add_parser("bench", help=text, description=text, epilog=_EPILOG)
+    parser.add_argument(
+        "--full", action="store_true", help="all shapes and peers: under 15 minutes (default: under one)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder for results (default: %(default)s)")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Measure, print the table, add to the file."""
+    from dataclasses import asdict
+
+    from ..lab import bench
+    from ..lab.bars import busy
+
+    with busy("measuring") as say:
+        results = bench.run(chosen.full, say)
+    bench.append(results, chosen.out / "results.csv")
+    if chosen.json:
+        print_json([asdict(result) for result in results])
+    else:
+        print(f"{bench.table(results)}\nResults: {chosen.out / 'results.csv'}")
+    return 0

@@ -1,0 +1,156 @@
+"""``geonorm compare``: the same training under several norms."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .outcome import add_outcome, default_folder, tell
+from .parser import Commands, Mistake, Parser, add_json, print_json
+
+if TYPE_CHECKING:
+    from ..lab import Recipe
+
+_DESCRIPTION = """\
+Train the same model on the same data under several norms, with the same first weights and batches, and compare.
+
+Without a recipe, --data and --model: digits, a small network and eight norms, on clean samples and with one in ten
+broken; about two minutes. Options change a recipe field by field. Stop at any time: the same command goes on.
+"""
+_EPILOG = """\
+examples:
+  geonorm compare
+  geonorm compare --norms bn "augbn(phi=1.2)" robustbn --corruptions "gain(share=0.05)" --seeds 3
+  geonorm compare --data cifar10 --model resnet20 --norms bn "augbn(phi=1.5)" --epochs 30 --decay cosine
+  geonorm compare recipe.toml --store out/mine.sqlite --workers 4
+  geonorm compare --model my_file.py:make_model --data my_file.py:make_data --norms own "aug(phi=1.5)"
+  torchrun --nproc-per-node 2 --no-python geonorm compare recipe.toml --processes 2
+"""
+
+
+def add(commands: Commands[Parser]) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "compare",
+        help="the same training under several norms: which is best here?",
+        usage="geonorm compare [RECIPE] [options]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument("recipe", nargs="?", type=Path, metavar="RECIPE", help="a TOML file with fields of a recipe")
+    fields = parser.add_argument_group("the recipe", argument_default=argparse.SUPPRESS)
+    fields.add_argument("--data", metavar="NAME", help="see geonorm data list; or file.py:function of your own")
+    fields.add_argument("--model", metavar="NAME", help="such as mlp or resnet20; or file.py:function of your own")
+    for name, text in (
+        ("norms", "see geonorm norms; own leaves the norms of your own model"),
+        ("losses", "such as erm or 'cvar(alpha=0.2)'"),
+        ("corruptions", "of the training samples, such as clean or 'offset(share=0.1)'"),
+        ("evaluations", "of the trained model, such as clean or 'noise(std=0.25)'"),
+    ):
+        fields.add_argument(f"--{name}", nargs="+", metavar="SPEC", help=text)
+    fields.add_argument("--seeds", nargs="+", type=int, metavar="N", help="one number: how many; several: which")
+    fields.add_argument("--folds", type=int, metavar="N", help="of a cross-validation")
+    fields.add_argument("--epochs", type=int, metavar="N", help="of each training")
+    fields.add_argument("--batch-size", type=int, metavar="N", help="samples in a batch")
+    fields.add_argument("--optimizer", metavar="NAME", help="sgd or adam")
+    fields.add_argument("--lr", type=float, metavar="X", help="learning rate")
+    fields.add_argument("--decay", metavar="NAME", help="of the learning rate: constant, linear, cosine or step")
+    fields.add_argument("--threads", type=int, metavar="N", help="that one process may use")
+    fields.add_argument("--processes", type=int, metavar="N", help="that train one model together, under torchrun")
+    parser.add_argument(
+        "--workers",
+        type=_workers,
+        metavar="N",
+        help="trainings at a time, or ray (default: as many as cores)",
+    )
+    parser.add_argument(
+        "--store", type=Path, default=Path("out/compare.sqlite"), help="file of results (default: %(default)s)"
+    )
+    add_outcome(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Carry out what is not done yet, show it meanwhile, then tell what came out."""
+    from ..lab import Comparison, Store
+    from ..lab.check import check_at_hand
+    from ..lab.comparison import planned
+    from ..lab.executors import default_workers, execute
+    from ..lab.progress import shown
+    from ..lab.runner import RunsFailed
+    from ..lab.team import Team
+
+    recipe = _recipe(chosen)
+    check_at_hand(recipe)
+    team = Team.started()
+    if not team.leads:  # of those that torchrun started, one is enough to tell
+        execute(planned(recipe), Store(chosen.store))
+        return 0
+    comparison = Comparison(tuple(planned(recipe)), Store(chosen.store))
+    number, already = len(comparison.runs), len(comparison.finished())
+    workers = chosen.workers or (default_workers(recipe.threads) if team.size == 1 else 1)
+    failure = None
+    try:
+        _say(f"{number} runs, {workers} at a time; results go to {chosen.store}")
+        if already:
+            _say(f"{already} of {number} runs were there already")
+        with shown(comparison.runs, comparison.store):
+            execute(comparison.runs, comparison.store, workers=workers)
+    except RunsFailed as error:
+        failure = error
+    except KeyboardInterrupt:
+        done = len(comparison.finished())
+        _say(f"\nStopped: {done} of {number} runs are done and kept. The same command goes on:\n  {chosen.line}")
+        return 130
+    done = len(comparison.finished())
+    if done:
+        found = tell(comparison, chosen.out or default_folder(chosen.store), chosen.baseline, quiet=chosen.json)
+        if chosen.json:
+            print_json({**found, "already": already})
+    if failure is not None:
+        raise failure
+    if done < number:
+        raise RuntimeError(
+            f"{number - done} of {number} runs are in other hands; repeat the command when they are done"
+        )
+    return 0
+
+
+def _recipe(chosen: argparse.Namespace) -> Recipe:
+    """The recipe of the file or the built-in one, with the fields that options name changed."""
+    from dataclasses import fields, replace
+
+    from ..lab.check import check_names
+    from ..lab.choices import known
+    from ..lab.factories import OWN_NORMS, is_own
+    from ..lab.recipe import DIGITS, Recipe
+
+    given = {field.name: getattr(chosen, field.name) for field in fields(Recipe) if hasattr(chosen, field.name)}
+    if len(given.get("seeds", ())) == 1:
+        given["seeds"] = range(*given["seeds"])
+    try:
+        if chosen.recipe is None and is_own(given.get("model", "")):
+            given.setdefault("norms", OWN_NORMS)
+        from_scratch = chosen.recipe is None and ("data" in given or "model" in given)
+        recipe = replace(Recipe() if from_scratch else Recipe.from_toml(chosen.recipe or DIGITS), **given)
+        check_names(recipe)
+        if chosen.baseline is not None:
+            known(chosen.baseline, recipe.norms, "baseline")
+    except ValueError as error:
+        raise Mistake(error) from error
+    return recipe
+
+
+def _workers(text: str) -> int | str:
+    if text == "ray" or "://" in text:
+        return text
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1, ray, or ray://... (got {text!r})")
+    return int(text)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,88 @@
+"""``geonorm data``: what data there are, fetching them, checking them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .parser import Commands, Mistake, Parser, add_json, print_json
+
+_EPILOG = """\
+Data lie in the folder that GEONORM_DATA names, then in ~/.cache/geonorm. Nothing is downloaded unasked.
+
+examples:
+  geonorm data list
+  geonorm data fetch cifar10
+  geonorm data check cifar10 mutag
+"""
+
+
+def add(commands: Commands[Parser]) -> None:
+    """Declare the command and its three own ones."""
+    text = "data by name: list, fetch, check"
+    parser = commands.add_parser("data", help=text, description=text, epilog=_EPILOG)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", title="actions")
+    line = "what there is, whether it is at hand, where, and how to get it"
+    listed = actions.add_parser("list", help=line, description=line)
+    add_json(listed)
+    listed.set_defaults(run=run_list)
+    line = "download data whose checksum someone else has published, and check it"
+    fetched = actions.add_parser("fetch", help=line, description=line)
+    fetched.add_argument("name", metavar="NAME", help="see: geonorm data list")
+    fetched.set_defaults(run=run_fetch)
+    line = "read data whole, comparing checksums and counts where they are known; exit code 1 if something is wrong"
+    checked = actions.add_parser("check", help=line, description=line)
+    checked.add_argument("names", metavar="NAME", nargs="*", help="which (default: all that are at hand)")
+    add_json(checked)
+    checked.set_defaults(run=run_check)
+
+
+def run_list(chosen: argparse.Namespace) -> int:
+    """Print the list."""
+    from ..lab.data import sources
+
+    found = sources()
+    if chosen.json:
+        print_json([source._asdict() for source in found])
+        return 0
+    width = max(len(source.name) for source in found)
+    for source in found:
+        print(f"{source.name:{width}}  {'at hand' if source.at_hand else 'missing'}  {source.line}")
+        print(f"{'':{width}}           {source.where if source.at_hand else source.how}")
+    return 0
+
+
+def run_fetch(chosen: argparse.Namespace) -> int:
+    """Fetch, and say where it is."""
+    from ..lab.data import fetch
+
+    _know([chosen.name])
+    print(f"{chosen.name}: {fetch(chosen.name).where}")
+    return 0
+
+
+def run_check(chosen: argparse.Namespace) -> int:
+    """Check, and say what was found; 1 if something is wrong."""
+    from ..lab.bars import busy
+    from ..lab.data import check, sources
+
+    _know(chosen.names)
+    found = []
+    for name in chosen.names or [source.name for source in sources() if source.at_hand]:
+        with busy(f"reading {name}"):
+            found.append(check(name))
+        if not chosen.json:
+            print(f"{name}: {found[-1].said}", file=sys.stdout if found[-1].good else sys.stderr)
+    if chosen.json:
+        print_json([checked._asdict() for checked in found])
+    return int(not all(checked.good for checked in found))
+
+
+def _know(names: list[str]) -> None:
+    from ..lab.data import check_name
+
+    try:
+        for name in names:
+            check_name(name)
+    except ValueError as error:
+        raise Mistake(error) from error

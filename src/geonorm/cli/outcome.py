@@ -1,0 +1,44 @@
+"""What came out of a comparison: the table, the answer, and the page; for ``compare`` and ``report``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..lab import Comparison
+
+
+def add_outcome(parser: argparse.ArgumentParser) -> None:
+    """The options of what comes out."""
+    parser.add_argument("--out", type=Path, help="folder for the report (default: beside the results)")
+    parser.add_argument("--baseline", metavar="SPEC", help="the norm that others are measured against (default: bn)")
+
+
+def default_folder(store: Path) -> Path:
+    """Where the report of a file of results goes: beside it."""
+    return store.parent / f"{store.stem}-report"
+
+
+def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool) -> dict[str, Any]:
+    """Write the report, print what it says unless quiet, and give it for JSON."""
+    from ..lab.bars import busy
+    from ..lab.recipe import AXES
+    from ..lab.report import answer, write
+
+    with busy("writing the report"):
+        page = write(comparison, folder, baseline)
+    said = answer(comparison, baseline)
+    if not quiet:
+        print(f"{comparison.table()}\n\n{said}\n\nPage: {page}")
+    return {
+        "answer": said,
+        "page": str(page),
+        "store": str(comparison.store.path),
+        "runs": len(comparison.runs),
+        "finished": [
+            {**{name: run.choices[name] for name in AXES}, "figures": run.figures, "seconds": run.seconds}
+            for run in comparison.finished()
+        ],
+    }

@@ -1,0 +1,81 @@
+"""The parser of all commands: a mistake is answered with the closest thing that is right."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+Commands = argparse._SubParsersAction  # what ``add`` of a command takes
+
+
+class Mistake(Exception):
+    """The command line was wrong, as only the lab could tell; exit code 2, as for what the parser finds itself."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, with hints: unknown commands, options and choices, in full and never abbreviated."""
+
+    def __init__(self, **settings: Any) -> None:
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**{**settings, "allow_abbrev": False})
+        self.set_defaults(parser=self)
+        self._given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; remembers what was given, for the hints."""
+        self._given = list(args or ())
+        return super().parse_known_args(args, namespace)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but what is not understood is told by the command it was meant for."""
+        chosen, rest = self.parse_known_args(args, namespace)
+        if rest:
+            chosen.parser.error(f"unexpected {' '.join(rest)}")
+        return chosen
+
+    def error(self, message: str) -> NoReturn:
+        """Say what was wrong, with the closest option to every one that is not known."""
+        options = [option for option in self._option_string_actions if option.startswith("--")]
+        names = [given.split("=")[0] for given in self._given if given.startswith("--") and given != "--"]
+        unknown = [name for name in names if name not in options]
+        hints = [f"{given}: {closest(given, options)}" for given in unknown if closest(given, options)]
+        super().error("; ".join([message, *hints]))
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = f"{closest(value, action.choices)} known are {', '.join(action.choices)}".strip()
+            raise argparse.ArgumentError(action, f"unknown {value!r}; {known}")
+
+
+def closest(word: str, words: Iterable[str]) -> str:
+    """A hint at the word that was meant; empty if none is near.
+
+    Examples:
+        >>> from geonorm.cli.parser import closest
+        >>> closest("--sed", ["--seeds", "--store"])
+        'did you mean --seeds?'
+    """
+    close = difflib.get_close_matches(word, list(words), n=1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option that all commands with results for scripts share."""
+    parser.add_argument("--json", action="store_true", help="print the results as JSON, and nothing else, on stdout")
+
+
+def print_json(value: Any) -> None:
+    """A value on stdout; what is not a number becomes null, which JSON has."""
+    print(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

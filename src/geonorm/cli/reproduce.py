@@ -1,0 +1,99 @@
+"""``geonorm reproduce``: the tables and figures of the papers, run here."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .parser import Commands, Mistake, Parser, add_json, print_json
+
+_DESCRIPTION = """\
+Run a table or figure of the papers, scaled to minutes on a laptop or with the full published protocol, and write a page
+with the published figures beside ours and a verdict on every claim. Stop at any time: the same command goes on.
+"""
+_EPILOG = """\
+examples:
+  geonorm reproduce --list
+  geonorm reproduce popnorm-kappa
+  geonorm reproduce augnorm-graphs --preset paper --workers 2
+  geonorm reproduce augnorm-graphs --smoke            a minute or less, to see that it runs
+"""
+
+
+def add(commands: Commands[Parser]) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "reproduce",
+        help="do the papers hold? their tables and figures, run here",
+        usage="geonorm reproduce (--list | NAME) [options]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="of the study, see --list")
+    parser.add_argument("--list", action="store_true", help="all studies, with what they show and how long they take")
+    parser.add_argument("--preset", default="laptop", choices=("laptop", "paper"), help="(default: %(default)s)")
+    parser.add_argument("--smoke", action="store_true", help="hardly any work: shows that it runs")
+    parser.add_argument("--seeds", type=int, metavar="N", help="how many, in place of the preset's own")
+    parser.add_argument("--workers", type=int, metavar="N", help="trainings at a time (default: as many as cores)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/reproduce"), help="folder for results and pages (default: %(default)s)"
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """List the studies, or run one and write its page."""
+    from ..lab import reproduce
+    from ..lab.executors import default_workers
+
+    if chosen.list:
+        return _list(chosen.json)
+    if chosen.name is None:
+        raise Mistake("expected the NAME of a study; geonorm reproduce --list tells them")
+    try:
+        reproduce.study(chosen.name)
+    except ValueError as error:
+        raise Mistake(str(error)) from error
+    preset = reproduce.SMOKE if chosen.smoke else chosen.preset
+    found = reproduce.reproduce(
+        chosen.name,
+        preset,
+        seeds=chosen.seeds,
+        folder=chosen.out,
+        workers=chosen.workers or default_workers(1),
+        progress=True,
+    )
+    page = reproduce.write_page(chosen.name, found, chosen.out)
+    verdicts = reproduce.study(chosen.name).read(found).verdicts
+    if chosen.json:
+        print_json({"page": str(page), "runs": len(found.records), "verdicts": [one._asdict() for one in verdicts]})
+        return 0
+    for one in verdicts:
+        print(f"{one.claim}: {one.verdict} ({one.why})")
+    print(f"\nPage: {page}")
+    return 0
+
+
+def _list(as_json: bool) -> int:
+    from ..lab.reproduce import studies
+    from ..surgery.report import table
+
+    known = studies()
+    if as_json:
+        print_json(
+            [
+                {**{key: getattr(one, key) for key in ("name", "line", "source")}, "minutes": dict(one.minutes)}
+                for one in known
+            ]
+        )
+        return 0
+    rows = [[one.name, *[_time(one.minutes.get(preset)) for preset in ("laptop", "paper")], one.line] for one in known]
+    print("\n".join(table(["study", "laptop", "paper", "what it shows"], rows)))
+    return 0
+
+
+def _time(minutes: float | None) -> str:
+    if minutes is None:
+        return "needs GPUs"
+    return f"{minutes:g} min" if minutes < 120 else f"{minutes / 60:g} h"

@@ -1,0 +1,44 @@
+"""A moving bar on the terminal for work whose length is not known; nothing where nobody looks."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .extras import need
+
+
+def is_watched() -> bool:
+    """Whether something can be drawn: progress goes to stderr, which is a terminal then, with rich to draw on it."""
+    return sys.stderr.isatty() and importlib.util.find_spec("rich") is not None and not console().is_dumb_terminal
+
+
+def console() -> Any:
+    """The terminal that progress is drawn on; stdout is left to results."""
+    return need("rich.console", "rich").Console(stderr=True, highlight=False)
+
+
+@contextlib.contextmanager
+def busy(what: str) -> Iterator[Callable[[str], None]]:
+    """A bar while the body works; gives a function that prints a line on stderr, above the bar.
+
+    Args:
+        what: is being done.
+
+    Examples:
+        >>> from geonorm.lab.bars import busy
+        >>> with busy("counting"):
+        ...     sum(range(10))
+        45
+    """
+    if not is_watched():
+        yield lambda line: print(line, file=sys.stderr, flush=True)
+        return
+    rich = need("rich.progress", "rich")
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TimeElapsedColumn())
+    with rich.Progress(*columns, console=console(), transient=True, redirect_stdout=False) as bar:
+        bar.add_task(what, total=None)
+        yield lambda line: bar.console.print(line, markup=False)

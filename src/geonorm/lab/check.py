@@ -1,0 +1,36 @@
+"""What every run of a recipe would stumble over, told before the first one starts."""
+
+from __future__ import annotations
+
+from .data import check_name, find_source
+from .data.errors import DataError
+from .factories import is_own
+from .loading import named_object
+from .models import why_not
+from .recipe import OWN, Recipe
+
+
+def check_names(recipe: Recipe) -> None:
+    """Raise if the data, an option of theirs or the network are not known, or a norm is not for the network."""
+    if not is_own(recipe.data):
+        check_name(recipe.data, recipe.data_options)
+    if is_own(recipe.model):
+        return
+    for norm in recipe.norms:
+        if norm == OWN:
+            raise ValueError(f"{OWN!r} leaves the norms of a model of your own; {recipe.model!r} is built in: name one")
+        reason = why_not(recipe.model, norm)
+        if reason:
+            raise ValueError(reason)
+
+
+def check_at_hand(recipe: Recipe) -> None:
+    """Raise if the data or a function are not there."""
+    for what, name in (("data", recipe.data), ("model", recipe.model)):
+        if is_own(name) and not callable(named_object(name, what)):
+            raise ValueError(f"expected a function for {what} (got {name!r}, which is none)")
+    if is_own(recipe.data) or {"folder", "download"} & set(recipe.data_options):
+        return
+    source = find_source(recipe.data)
+    if not source.at_hand:
+        raise DataError(f"{source.name} is not at hand: looked for {source.where}. {source.how}")

@@ -1,0 +1,104 @@
+"""``geonorm`` itself: its help, its versions, its mistakes, its exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from geonorm import __version__
+from geonorm.cli import main, make_parser
+
+COMMANDS = ["compare", "report", "data", "norms", "diagnose", "demo", "bench", "info", "completion"]
+
+
+def code_of(arguments: list[str]) -> object:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    return stop.value.code
+
+
+def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of(["--help"]) == 0
+    told = capsys.readouterr().out
+    for name in COMMANDS:
+        assert f"\n    {name}" in told
+    for line in ("0   all went well", "1   something", "2   the command line", "130 stopped by Ctrl-C"):
+        assert line in told
+
+
+@pytest.mark.parametrize(
+    "command", [[name] for name in COMMANDS] + [["data", "list"], ["data", "fetch"], ["data", "check"]], ids=" ".join
+)
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of([*command, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"usage: geonorm {' '.join(command)}")
+    if command in (["compare"], ["report"], ["data"], ["diagnose"], ["bench"], ["demo"]):
+        assert "example" in told
+        assert f"  geonorm {command[0]}" in told
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of(["--version"]) == 0
+    assert __version__ in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["dmo"], "unknown 'dmo'; did you mean demo? known are compare, report"),
+        (["zzz"], "unknown 'zzz'; known are compare, report"),
+        (["compare", "--sed", "3"], "unexpected --sed; --sed: did you mean --seeds?"),
+        (["compare", "--seed=3"], "--seed: did you mean --seeds?"),
+        (["compare", "--epochs", "many"], "invalid int value: 'many'"),
+        (["compare", "--workers", "0"], "expected a number from 1"),
+        (["compare", "--workers", "two"], "expected a number from 1"),
+        (["diagnose", "--modl", "a.py:b", "--input-shape", "3"], "--modl: did you mean --model?"),
+        (["report"], "STORE"),
+        (["data"], "ACTION"),
+        (["data", "chek"], "unknown 'chek'; did you mean check?"),
+        (["norms", "--jsn"], "--jsn: did you mean --json?"),
+        (["completion", "bsh"], "unknown 'bsh'; did you mean bash?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_answered_with_what_is_right(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code_of(arguments) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert not said.out
+
+
+def test_an_interrupt_is_no_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> dict[str, str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("geonorm.lab.info.facts", interrupted)
+    assert main(["info"]) == 130
+    assert capsys.readouterr().err == "\ngeonorm: stopped\n"
+
+
+def test_the_lab_waits_until_it_is_needed_and_a_closed_pipe_is_no_error() -> None:
+    """One interpreter for both, as each costs seconds: help without the lab, then a reader that leaves."""
+    script = (
+        "import sys, geonorm.cli\n"
+        "geonorm.cli.make_parser().format_help()\n"
+        "assert 'geonorm.lab' not in sys.modules\n"
+        "sys.exit(geonorm.cli.main(['norms']))\n"
+    )
+    started = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert started.stdout is not None
+    assert started.stderr is not None
+    started.stdout.close()
+    assert (started.stderr.read(), started.wait()) == (b"", 0)
+    started.stderr.close()
+
+
+def test_all_paths_of_the_parser_lead_to_a_function() -> None:
+    for name in ("info", "norms", "bench", "demo"):
+        assert callable(make_parser().parse_args([name]).run)

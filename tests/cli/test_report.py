@@ -1,0 +1,45 @@
+"""``geonorm report``: results that are there, told and written again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from geonorm.cli import main
+from geonorm.lab import Store
+
+
+def test_one_comparison_with_the_whole_page(here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *tiny, "--seeds", "2"]) == 0
+    told = capsys.readouterr().out
+    assert main(["report", "out/compare.sqlite"]) == 0
+    assert capsys.readouterr().out == told, "it says what compare said"
+    assert "<html" in (here / "out" / "compare-report" / "report.html").read_text(encoding="utf-8")
+
+
+def test_several_comparisons_have_a_folder_each(
+    here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str], quick_reports: list[tuple[Path, str | None]]
+) -> None:
+    for rate in ("0.1", "0.2"):
+        assert main(["compare", *tiny, "--lr", rate]) == 0
+    capsys.readouterr()
+    quick_reports.clear()
+    assert main(["report", "out/compare.sqlite", "--baseline", "ln", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["runs"] for one in found] == [2, 2]
+    assert quick_reports == [(Path("out/compare-report/1"), "ln"), (Path("out/compare-report/2"), "ln")]
+    assert main(["report", "out/compare.sqlite"]) == 0
+    assert capsys.readouterr().out.count("mlp on digits") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["nothing.sqlite"], "not there"), (["own.py"], "no results file"), (["empty.sqlite"], "expected finished runs")],
+)
+def test_no_results(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    Store("empty.sqlite")
+    assert main(["report", *arguments]) == 1
+    assert words in capsys.readouterr().err
+    assert not Path("nothing.sqlite").exists()

@@ -1,0 +1,49 @@
+"""``geonorm reproduce``: the list, mistakes, data that are not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from geonorm.cli import main
+from geonorm.lab.reproduce import studies
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list"]) == 0
+    text = capsys.readouterr().out
+    for study in studies():
+        assert study.name in text
+        assert study.line in text
+    assert main(["reproduce", "--list", "--json"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == [study.name for study in studies()]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "expected the NAME of a study"),
+        (["augnorm-graph"], "did you mean 'augnorm-graphs'"),
+        (["augnorm-graphs", "--preset", "labtop"], "did you mean laptop"),
+        (["augnorm-graphs", "--sed", "3"], "did you mean --seeds"),
+    ],
+)
+def test_mistakes(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", *given])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_data_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What to get and where to put it, before anything runs."""
+    monkeypatch.setenv("GEONORM_DATA", str(tmp_path / "empty"))
+    (tmp_path / "empty").mkdir()
+    assert main(["reproduce", "augnorm-graphs", "--out", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert "mutag is not at hand" in error
+    assert "Fetch MUTAG of the TU graph collection" in error
