@@ -10,7 +10,6 @@ import copy
 import math
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..analysis import curvature, kappa_slopes, survival
@@ -57,6 +56,5 @@ def _nothing(name: str, module: nn.Module) -> bool:
 
 
 def _read(model: nn.Module, task: Task, number: int) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
-    order = torch.randperm(len(task.train), generator=torch.Generator().manual_seed(0))[:number]
-    split = task.train.take(order)
+    split = task.train.sample(number)
     return copy.deepcopy(model).train(), (split.tensor(), split.y)

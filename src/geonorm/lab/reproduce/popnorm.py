@@ -12,12 +12,18 @@ from .results import Pair, Record, Results
 ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}
 RUNNING, ANEW = "clean", "clean(recalibrated=true)"  # statistics that the norms kept, or measured after the training
 
+# The VGG starts with torch's first weights; times √6 they have the size of He et al. (2015), the usual one for ReLU.
+HE = 6**0.5
+# The paper's POP-Norm stands before every convolution and inner product.
+EVERYWHERE = {"place": "before_all"}
 # The paper's protocol for CIFAR. It names no augmentation; its accuracies are out of reach without the usual one.
 PAPER = Recipe(
     data="cifar100",
     model="vgg16",
+    model_options=EVERYWHERE,
     norms=("bn", "pop"),
     evaluations=(RUNNING, ANEW),
+    weight_scale=HE,
     epochs=77,  # 30,000 iterations
     batch_size=128,
     lr=0.1,
@@ -32,9 +38,10 @@ LAPTOP = Recipe(
     data="cifar10",
     data_options={"side": 16, "train_size": 10000, "test_size": 4000},
     model="vgg16",
-    model_options={"width": 0.125, "depth": 0.3},
+    model_options={**EVERYWHERE, "width": 0.125, "depth": 0.3},
     norms=("bn", "pop"),
     evaluations=(RUNNING, ANEW),
+    weight_scale=HE,
     seeds=(0, 1, 2),
     epochs=5,
     batch_size=128,
@@ -85,5 +92,5 @@ SCALED_DOWN = """\
 - Laptop preset: a VGG of five convolutions with an eighth of the channels, 10,000 images of CIFAR-10 averaged to 16×16,
   5 epochs of batches of 128 (395 iterations) at a constant rate, no augmentation. It sees the beginning of a training
   that the paper carries on for 30,000 iterations.
-- A norm stands before each convolution, none before the last linear layer. First weights are torch's defaults; the
-  paper does not name its own, and κ acts through their size."""
+- POP-Norms stand before each convolution and before the last linear layer. First weights of the VGG have the size that
+  He et al. (2015) recommend; the paper does not name its own, and κ acts through their size."""

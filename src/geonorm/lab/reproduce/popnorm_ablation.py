@@ -32,7 +32,7 @@ class Arm(NamedTuple):
 
     norm: str
     rate: float = HIGH
-    place: str = "before"
+    place: str = ""
 
 
 NONE, MEAN, DIVISION, BOTH, BATCH = "no normalization", "mean removal", "division by l2", "POP-Norm", "BatchNorm"
@@ -61,7 +61,7 @@ def plan(preset: str) -> dict[str, Recipe]:
             part = _part(activation, arm)
             norms = parts[part].norms if part in parts else ()
             options = {**base.model_options, "activation": activation}
-            if arm.place != "before":
+            if arm.place:
                 options["place"] = arm.place
             parts[part] = replace(base, norms=(*norms, arm.norm), lr=arm.rate, model_options=options)
     if preset == SMOKE:
@@ -75,7 +75,7 @@ def _arms(activation: str) -> list[Arm]:
 
 
 def _part(activation: str, arm: Arm) -> str:
-    return f"{activation}, rate {arm.rate:g}, {arm.place}"
+    return f"{activation}, rate {arm.rate:g}" + (f", {arm.place}" if arm.place else "")
 
 
 def read(results: Results) -> Page:

@@ -6,7 +6,21 @@ from dataclasses import replace
 
 from ..recipe import Recipe
 from .page import Block, Chart, Page, Table, spread
-from .popnorm import ACTIVATIONS, ANEW, LAPTOP, PAPER, RUNNING, SCALED_DOWN, loss_line, losses, pooled, seeds_of, tiny
+from .popnorm import (
+    ACTIVATIONS,
+    ANEW,
+    EVERYWHERE,
+    HE,
+    LAPTOP,
+    PAPER,
+    RUNNING,
+    SCALED_DOWN,
+    loss_line,
+    losses,
+    pooled,
+    seeds_of,
+    tiny,
+)
 from .results import Results, accuracy
 from .study import SMOKE, Study
 from .verdicts import Verdict, better
@@ -36,11 +50,16 @@ def plan(preset: str) -> dict[str, Recipe]:
     parts = {}
     for data, network, activation in PUBLISHED:
         if preset == "paper":
-            recipe = replace(PAPER, data=data, seeds=tuple(range(10)), model_options={"activation": activation})
+            recipe = replace(
+                PAPER, data=data, seeds=tuple(range(10)), model_options={**EVERYWHERE, "activation": activation}
+            )
         else:
             small = "cifar100_subset" if data == "cifar100" else data
-            recipe = replace(LAPTOP, data=small, model_options={**SMALL[network], "activation": activation})
-        parts[_part(data, network, activation)] = replace(recipe, model=network)
+            recipe = replace(
+                LAPTOP, data=small, model_options={**EVERYWHERE, **SMALL[network], "activation": activation}
+            )
+        scale = HE if network == "vgg16" else 1.0  # the ResNet has first weights of that size by itself
+        parts[_part(data, network, activation)] = replace(recipe, model=network, weight_scale=scale)
     if preset == SMOKE:
         # CIFAR-100 differs from CIFAR-10 in the number of classes.
         parts = {part: tiny(one, classes=8 if "100" in one.data else 4) for part, one in parts.items()}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..recipe import Recipe
 from .page import Block, Chart, Page, Table, spread
-from .popnorm import loss_line, losses, seeds_of
+from .popnorm import EVERYWHERE, loss_line, losses, seeds_of
 from .results import Results, accuracy
 from .study import SMOKE, Study
 from .verdicts import Verdict, better
@@ -19,7 +19,7 @@ PART = "images"
 PAPER = Recipe(
     data="image_folder",
     model="resnet18",
-    model_options={"stem": "imagenet"},
+    model_options={**EVERYWHERE, "stem": "imagenet"},
     norms=(BATCH, POP),
     evaluations=(FIRST, FIVE),
     seeds=(0,),
@@ -41,7 +41,7 @@ def plan(preset: str) -> dict[str, Recipe]:
     small = replace(
         PAPER,
         data_options={"size": 32, "train_size": 5000, "test_size": 2000},
-        model_options={"stem": "imagenet", "width": 0.25},
+        model_options={**PAPER.model_options, "width": 0.25},
         seeds=(0, 1, 2),
         epochs=10,
         batch_size=128,
@@ -94,7 +94,7 @@ STUDY = Study(
     name="popnorm-imagenet",
     line="ResNet-18 on ImageNet, or on any folder of images: POP-Norm against BatchNorm",
     source="POP-Norm, Table 2",
-    minutes={"laptop": 8},
+    minutes={"laptop": 5},
     plan=plan,
     read=read,
     curves=("loss",),

@@ -9,6 +9,7 @@ from .page import Block, Chart, Page, Table, spread
 from .popnorm import (
     ACTIVATIONS,
     ANEW,
+    HE,
     LAPTOP,
     PAPER,
     RUNNING,
@@ -25,6 +26,7 @@ from .verdicts import Verdict, better, level
 
 KAPPAS = (1, 4, 16)
 ONE = "pop(kappa=1)"
+SMALLER = "sigmoid, torch's first weights"
 _SAME = 0.01  # of a loss: curves closer than this are one curve
 
 
@@ -38,7 +40,8 @@ def plan(preset: str) -> dict[str, Recipe]:
         one = replace(own, norms=(ONE,))
         for kappa in KAPPAS[1:]:
             parts[_imitated(activation, kappa)] = replace(one, weights_as_kappa=kappa)
-            parts[_all_scaled(activation, kappa)] = replace(one, weight_scale=1 / kappa, lr=base.lr / kappa**2)
+            parts[_all_scaled(activation, kappa)] = replace(one, weight_scale=HE / kappa, lr=base.lr / kappa**2)
+    parts[SMALLER] = replace(parts["sigmoid"], weight_scale=1.0)
     if preset == SMOKE:
         parts = {part: tiny(recipe) for part, recipe in parts.items()}
     return parts
@@ -64,6 +67,8 @@ def read(results: Results) -> Page:
         for kappa in KAPPAS[1:]:
             arms.append((f"κ=1, weights behind POP-Norms as κ={kappa}", _imitated(activation, kappa), ONE))
             arms.append((f"κ=1, all weights/{kappa}, rate/{kappa**2}", _all_scaled(activation, kappa), ONE))
+        if activation == "sigmoid":
+            arms += [(f"κ={kappa}, torch's first weights", SMALLER, _spec(kappa)) for kappa in KAPPAS]
         for label, part, norm in arms:
             if results.of(part, norm=norm):
                 rows.append(
@@ -75,11 +80,12 @@ def read(results: Results) -> Page:
                         spread(results.values(accuracy(ANEW), part, norm=norm)),
                     ]
                 )
-        lines = [loss_line(label, results.of(part, norm=norm)) for label, part, norm in arms if "rate" not in label]
-        panels[name] = [line for line in lines if len(line.mean)]
+        lines = [loss_line(label, results.of(part, norm=norm)) for label, part, norm in arms[: len(KAPPAS)]]
+        if any(len(line.mean) for line in lines):
+            panels[name] = lines
     heads = ["activation", "training", "final training loss", "test accuracy, %", "with statistics measured anew, %"]
     blocks: list[Block] = [Table("Losses and accuracies", heads, rows, seeds_of(results))]
-    if any(panels.values()):
+    if panels:
         blocks.append(Chart("loss", "Training loss", "epoch", "loss", panels))
     return Page(_DIFFERS, _verdicts(results), blocks)
 
@@ -126,14 +132,15 @@ _DIFFERS = f"""\
 {SCALED_DOWN}
 - Figure 2 shows training losses on CIFAR-100 without numbers.
 - The imitations are ours. Weights behind a POP-Norm that start at w/κ and learn at the rate α/κ², with weight decay
-  λκ², compute what κ computes: F(w/κ). In the arms with *all weights* the last linear layer, which has no POP-Norm
-  before it, and every bias learn at the rate α/κ² too, as the paper's remark read literally would have it."""
+  λκ², compute what κ computes: F(w/κ). In the arms with *all weights* every other parameter, of norms and biases,
+  learns at the rate α/κ² too, as the paper's remark read literally would have it.
+- *torch's first weights* are smaller than those of He et al. by √6: what κ is too much depends on them."""
 
 STUDY = Study(
     name="popnorm-kappa",
     line="POP-Norm with κ = 1, 4 and 16 under sigmoid, tanh and ReLU, and κ imitated by first weights and rates",
     source="POP-Norm, Figure 2 and Remark 2",
-    minutes={"laptop": 9},
+    minutes={"laptop": 11},
     plan=plan,
     read=read,
     curves=("loss",),
