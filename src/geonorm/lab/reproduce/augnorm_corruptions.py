@@ -104,8 +104,8 @@ _DIFFERS = f"""\
 - The `paper` preset trains ResNet-18 with the protocol of [augnorm-cifar](augnorm-cifar.md) and tests on the official
   CIFAR-10-C, all {len(OFFICIAL)} kinds.
 - The `laptop` preset trains the small VGG of that study and tests on worse images of our own making, at severities 1 to
-  5, with {SAMPLES:,} of the test images: normal noise, Gaussian blur, added brightness, lost contrast. They are **not
-  the official CIFAR-10-C**, and accuracies are not comparable with published ones.
+  5, with {SAMPLES:,} of the test images: normal noise (not cut at 0 and 1), Gaussian blur, added brightness, lost
+  contrast. They are **not the official CIFAR-10-C**, and accuracies are not comparable with published ones.
 - The training images are clean, and the statistics of the norms stay those of the training.
 - Every verdict stands alone at 5 %; they are not corrected for their number."""
 
