@@ -99,7 +99,7 @@ def _table(results: Results, part: str, word: str, figure: str, published: Mappi
 
 
 def _losses(results: Results, sets: Sequence[str]) -> Table:
-    """Where the training ended: on noisy labels the worst case is at best a shrug."""
+    """Where the training ended: whether the robust losses learned anything at all."""
     rows = []
     for loss, name in LOSSES.items():
         of = [results.of(part, loss=loss, norm=BATCH) for part in sets]
@@ -172,9 +172,9 @@ _DIFFERS = """\
   int(ε·400), as in its code.
 - The seeds draw first weights and batches; samples are the same for all. Verdicts take the mean over the sets for every
   seed, so they speak about these sets and no others.
-- In a trial with two seeds the robust losses of COMPAS and Adult ended near ln 2, which is the loss of a network that
-  has learned nothing: their labels are too noisy for these α. Accuracies there are close to a toss of a coin, and they
-  widen the intervals of the verdicts. The tables show every set apart; see *Training loss*."""
+- In short trials the robust losses of COMPAS and Adult stayed near ln 2, the loss of a network that says ½ to
+  everything: probably their labels are too noisy for these α. Accuracies there vary widely from seed to seed, and widen
+  the intervals of the verdicts. The tables show every set apart; see *Training loss*."""
 
 STUDY = Study(
     name="augnorm-shift",
