@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..recipe import Recipe
-from ..statistics import summarize
+from ..statistics import difference, summarize
 from .page import Block, Page, Table, spread
 from .results import Pair, Record, Results, accuracy
 from .study import SMOKE, Study
@@ -82,7 +82,7 @@ def read(results: Results) -> Page:
         for word, figure, published in (("worst group", "worst_group", WORST), ("average", "accuracy", AVERAGE)):
             theirs = published if part == "celeba" else {}
             blocks.append(_table(results, part, word, figure, theirs))
-    blocks.append(_exponents(results, sets))
+    blocks += [_losses(results, sets), _exponents(results, sets)]
     return Page(_DIFFERS, _verdicts(results, sets) if sets else [], blocks)
 
 
@@ -90,19 +90,33 @@ def _table(results: Results, part: str, word: str, figure: str, published: Mappi
     heads = ["loss", *[f"{name}, published" for name in NORMS.values() if published], *NORMS.values()]
     rows = []
     for loss, name in LOSSES.items():
-        ours = [spread(results.values(accuracy(figure=figure), part, loss=loss, norm=norm)) for norm in NORMS]
-        rows.append([name, *published.get(loss, ()), *ours])
-    return Table(f"{SETS[part]}: {word}", heads, rows, "Test accuracy in %, mean ± standard deviation over seeds.")
+        of = {norm: results.values(accuracy(figure=figure), part, loss=loss, norm=norm) for norm in NORMS}
+        gap = difference(of[FIXED], of[BATCH])
+        interval = f"{gap.mean:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]" if gap.number > 1 else ""
+        rows.append([name, *published.get(loss, ()), *map(spread, of.values()), interval])
+    note = "Test accuracy in %, mean ± standard deviation over seeds; the difference with its 95 % interval."
+    return Table(f"{SETS[part]}: {word}", [*heads, "φ=1.5 − BatchNorm"], rows, note)
+
+
+def _losses(results: Results, sets: Sequence[str]) -> Table:
+    """Where the training ended: whether the robust losses learned anything at all."""
+    rows = []
+    for loss, name in LOSSES.items():
+        of = [results.of(part, loss=loss, norm=BATCH) for part in sets]
+        rows.append([name, *[spread([float(record.curve["loss"][-1]) for record in records], 3) for records in of]])
+    note = "Of the last epoch, with BatchNorm. A network that says ½ to everything has ln 2 = 0.693 under every loss."
+    return Table("Training loss", ["loss", *[SETS[part] for part in sets]], rows, note)
 
 
 def _exponents(results: Results, sets: Sequence[str]) -> Table:
-    """Where the learned φ ended: the paper says near 2 under ERM."""
+    """Where the learned φ ended; no verdict, since a few hundred steps hardly move it."""
     rows = []
     for loss, name in LOSSES.items():
-        cells = [spread([_phi(record) for record in results.of(part, loss=loss, norm=LEARNED)]) for part in sets]
+        cells = [spread([_phi(record) for record in results.of(part, loss=loss, norm=LEARNED)], 3) for part in sets]
         rows.append([name, *cells])
     heads = ["loss", *[SETS[part] for part in sets]]
-    return Table("Learned φ", heads, rows, "Mean over channels and layers after the last epoch; it starts at 1.5.")
+    note = "Mean over layers after the last epoch; it starts at 1.5. The paper saw it move towards 2 under ERM."
+    return Table("Learned φ", heads, rows, note)
 
 
 def _phi(record: Record) -> float:
@@ -142,10 +156,6 @@ def _verdicts(results: Results, sets: Sequence[str]) -> list[Verdict]:
         theirs = "87.19 against 87.64, the means over the five losses"
         ours = f"{spread(of[FIXED])} against {spread(of[BATCH])}"
         found.append(Verdict(claim, theirs, ours, *level(of[FIXED], of[BATCH], MARGIN)))
-    ends = _over_sets(results, sets, _phi, LEARNED, [ERM])
-    if ends:
-        claim = "ERM: the learned φ ends nearer to 2 than to 1.5, where it starts"
-        found.append(Verdict(claim, "said, no figure", spread(ends), *better(ends, dict.fromkeys(ends, 1.75))))
     return found
 
 
@@ -161,15 +171,18 @@ _DIFFERS = """\
 - Losses, their parameters, batches of 400 and ten seeds are the paper's; the rate is 0.01. DORO drops whole samples,
   int(ε·400), as in its code.
 - The seeds draw first weights and batches; samples are the same for all. Verdicts take the mean over the sets for every
-  seed, so they speak about these sets and no others."""
+  seed, so they speak about these sets and no others.
+- In short trials the robust losses of COMPAS and Adult stayed near ln 2, the loss of a network that says ½ to
+  everything: probably their labels are too noisy for these α. Accuracies there vary widely from seed to seed, and widen
+  the intervals of the verdicts. The tables show every set apart; see *Training loss*."""
 
 STUDY = Study(
     name="augnorm-shift",
     line="Worst-group and average accuracy under subpopulation shift: five losses with BatchNorm and AugNorm",
     source="AugNorm on images, Tables 2 and 4",
-    minutes={"laptop": 8},
+    minutes={"laptop": 7},
     plan=plan,
     read=read,
     curves=(),
-    ends=("phi",),
+    ends=("loss", "phi"),
 )
