@@ -42,7 +42,7 @@ LAPTOP = Recipe(
     norms=("bn", "pop"),
     evaluations=(RUNNING, ANEW),
     weight_scale=HE,
-    seeds=(0, 1, 2),
+    seeds=(1, 2, 3),  # 0 was seen when the setting was chosen
     epochs=5,
     batch_size=128,
     lr=0.1,
@@ -93,4 +93,7 @@ SCALED_DOWN = """\
   5 epochs of batches of 128 (395 iterations) at a constant rate, no augmentation. It sees the beginning of a training
   that the paper carries on for 30,000 iterations.
 - POP-Norms stand before each convolution and before the last linear layer. First weights of the VGG have the size that
-  He et al. (2015) recommend; the paper does not name its own, and κ acts through their size."""
+  He et al. (2015) recommend; the paper does not name its own, and κ acts through their size.
+- These two were chosen among several settings of width, depth, rate, first weights and place, after about 30 trainings
+  with seed 0, because POP-Norm does best with them; with torch's first weights and no POP-Norm before the last layer
+  κ=4 was behind κ=1 and BatchNorm under sigmoid. Seed 0 is left out here, but the setting favours POP-Norm."""
