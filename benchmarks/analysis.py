@@ -7,10 +7,9 @@ thread in about three minutes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from run import write
+from run import DOCS, keep
 from torch import Tensor, nn
 
 import geonorm
@@ -18,7 +17,6 @@ from geonorm.analysis import Growth, Monitor, kappa_slopes, prune, rescaling, ro
 from geonorm.lab.models import CifarResNet
 from geonorm.optim import SphereSGD, project_scale_invariant
 
-DOCS = Path(__file__).parents[1] / "docs"
 IMAGES = DOCS / "images"
 
 
@@ -83,7 +81,7 @@ def kappa() -> None:
     ).double()
     batch = torch.randn(128, 8).double(), torch.randn(128, 1).double()
     found = kappa_slopes(model, batch, lambda output, target: (output - target).square().sum(1), tolerance=1e-6)
-    write("kappa", DOCS / "analysis" / "curvature.md", text(str(found)))
+    keep("kappa", DOCS / "analysis" / "curvature.md", text(str(found)), found.to_dict())
     found.plot().savefig(IMAGES / "kappa.png", dpi=110)
 
 
@@ -91,13 +89,16 @@ def pruning(model: nn.Module) -> None:
     found = prune(model, test_set())
     found.plot().savefig(IMAGES / "prune.png", dpi=110)
     shown = prune(model, test_set(), (0.0, 0.2, 0.4))
-    write("prune", DOCS / "analysis" / "prune.md", text(str(shown)))
+    keep("prune", DOCS / "analysis" / "prune.md", text(str(shown)), shown.to_dict())
 
 
 def attacks(model: nn.Module) -> None:
     page = DOCS / "analysis" / "robustness.md"
-    write("robustness", page, text(str(robustness(model, test_set(), backend="own"))))
-    write("rescaling", page, text(str(rescaling(model, test_set()[:2]))))
+    for name, found in (
+        ("robustness", robustness(model, test_set(), backend="own")),
+        ("rescaling", rescaling(model, test_set()[:2])),
+    ):
+        keep(name, page, text(str(found)), found.to_dict())
 
 
 def spheres() -> None:
@@ -111,16 +112,17 @@ def spheres() -> None:
 
         return make
 
+    ends: dict[str, list[float]] = {}
     lines = ["| learning rate | SGD: loss | effective rate | SphereSGD: loss | effective rate |", "|" + " --- |" * 5]
     for rate in (0.01, 0.1, 1.0):
-        cells = [f"{rate:g}"]
+        ends[f"{rate:g}"] = []
         for make in (plain(rate), sphere(rate)):
             _, found = train(300, make)
             last = found.records[-20:]
             loss = sum(record["loss"] for record in last) / len(last)
-            cells += [f"{loss:.3g}", f"{found.records[-1]['weights']['conv.weight']['effective_rate']:.2g}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    write("spheres", DOCS / "optim.md", "\n".join(lines) + "\n")
+            ends[f"{rate:g}"] += [loss, found.records[-1]["weights"]["conv.weight"]["effective_rate"]]
+        lines.append(f"| {rate:g} | {' | '.join(f'{value:.3g}' for value in ends[f'{rate:g}'])} |")
+    keep("spheres", DOCS / "optim.md", "\n".join(lines) + "\n", ends)
 
 
 def main() -> None:

@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 
 import torch
-from run import DOCS, write
+from run import DOCS, keep
 from torch import nn
 
 from geonorm.lab import Recipe, Store
 from geonorm.lab.batches import shuffled
 from geonorm.lab.runner import Named, carry_out
+from geonorm.lab.team import Team
 from geonorm.lab.train import correct
 
 RECIPE = Recipe(data="digits", norms=("bn",), seeds=(0,), epochs=20, model_options={"hidden": 256})
@@ -40,7 +41,7 @@ def main() -> None:
         f"{100 * (statistics.median(ratios) - 1):.1f} % more processor time (quartiles "
         f"{100 * (ratios[len(ratios) // 4] - 1):.1f} to {100 * (ratios[3 * len(ratios) // 4] - 1):.1f} %).\n"
     )
-    write("lab", DOCS / "lab.md", text)
+    keep("lab", DOCS / "lab.md", text, {"ratios": ratios})
 
 
 def bare() -> None:
@@ -51,7 +52,7 @@ def bare() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9)
     for epoch in range(RECIPE.epochs):
         model.train()
-        for batch in shuffled(task.train, 64, 0, epoch):
+        for _, batch in shuffled(task.train, 64, 0, epoch, Team()):
             loss = nn.functional.cross_entropy(batch.scores(model), batch.labels)
             optimizer.zero_grad()
             loss.backward()
@@ -64,7 +65,7 @@ def runner() -> None:
         store, run = Store(Path(folder) / "r.sqlite"), RECIPE.runs()[0]
         store.add(run.choices)
         store.claim(run.key)
-        carry_out(run, store, Named())
+        carry_out(run, store, Named(), None, Team())
 
 
 if __name__ == "__main__":

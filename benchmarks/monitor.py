@@ -6,19 +6,17 @@
 from __future__ import annotations
 
 import random
-import re
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
+from run import DOCS, keep
 from torch import nn
 
 from geonorm.analysis import Monitor
 from geonorm.lab.models import resnet20
 
-PAGE = Path(__file__).parents[1] / "docs" / "analysis" / "growth.md"
 BATCH, EVERY, ROUNDS = 64, 50, 40
 
 
@@ -70,9 +68,8 @@ def main() -> None:
         f"(quartiles {low:.2f} and {high:.2f}), and the call in all others {idle:.0e} of one: {100 * share:.1f} % of "
         f"training at the default of one in {EVERY}."
     )
-    print(line)
-    text = PAGE.read_text()
-    PAGE.write_text(re.sub(r"(?<=<!-- cost -->\n).*?(?=\n<!-- end -->)", lambda _: line, text, flags=re.DOTALL))
+    found = {"ratio": ratio, "quartiles": [low, high], "idle": idle, "share": share}
+    keep("cost", DOCS / "analysis" / "growth.md", line + "\n", found)
 
 
 if __name__ == "__main__":

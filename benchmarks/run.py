@@ -6,8 +6,10 @@ part alone.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,6 +18,7 @@ from geonorm.lab import bench
 
 DOCS = Path(__file__).parents[1] / "docs"
 STORE = Path(__file__).with_name("results.csv")
+KEPT = Path(__file__).with_name("pages.json")
 
 
 def main() -> None:
@@ -57,6 +60,15 @@ def by_shape(results: list[bench.Result]) -> str:
         ratios = [result.ratio for result in results if result.provider == provider]
         lines.append(f"| {provider} | {' | '.join(f'{ratio:.1f}×' for ratio in ratios)} |")
     return "\n".join(lines) + "\n"
+
+
+def keep(name: str, page: Path, table: str, result: dict[str, Any]) -> None:
+    """Store a result with the table made of it, and put that into the page; a test compares the two."""
+    stored = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    about = {"machine": bench.machine(), "versions": bench.versions()}
+    stored[name] = {"page": str(page.relative_to(DOCS)), **about, "table": table, "result": result}
+    KEPT.write_text(json.dumps(stored, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    write(name, page, table)
 
 
 def write(name: str, page: Path, table: str) -> None:

@@ -59,7 +59,15 @@ def files(tmp_path: Path) -> ImageFiles:
 
 
 @pytest.mark.parametrize(
-    "text", ["clean", "noise(std=0.1)", "blur(severity=5)", "fgsm(eps=0.1)", "clean(recalibrated=true)"]
+    "text",
+    [
+        "clean",
+        "noise(std=0.1)",
+        "blur(severity=5)",
+        "fgsm(eps=0.1)",
+        "clean(recalibrated=true)",
+        "pruned(rule=outputs, share=0.5)",
+    ],
 )
 def test_images_in_files_are_tested_as_those_in_memory(files: ImageFiles, text: str) -> None:
     how, model = parse_evaluation(text), network()
@@ -77,6 +85,62 @@ def test_without_running_statistics_there_is_nothing_to_measure() -> None:
     assert plain == again
 
 
+def test_rescaled_weights_are_the_same_network() -> None:
+    model = network()
+    model[1].eps = 1e-12
+    model(IMAGES)  # running statistics that are not those of the weights
+    text = "fgsm(eps=0.1, {})"
+    plain, small, large = (
+        evaluate(model, task_of(IMAGES), parse_evaluation(text.format(how)), seed=0)
+        for how in ("recalibrated=true", "rescaled=0.125", "rescaled=8")
+    )
+    assert plain == small == large
+    before = model[0].weight.clone()
+    evaluate(model, task_of(IMAGES), parse_evaluation("clean(rescaled=8)"), seed=0)
+    assert torch.equal(model[0].weight, before)
+
+
+def test_rescaling_reaches_the_weights() -> None:
+    """With an eps that counts, the size of the weights does too."""
+    model = network()
+    model[1].eps = 1e3
+    with torch.no_grad():
+        model[4].bias.copy_(torch.tensor([0.05, 0.0]))  # decides where the channels give next to nothing
+    small, large = (
+        evaluate(model, task_of(IMAGES), parse_evaluation(f"clean(rescaled={factor})"), seed=0)["correct"]
+        for factor in (0.001, 1000)
+    )
+    assert small == 20
+    assert large != 20
+
+
+def test_pruned() -> None:
+    model, task = network(), task_of(IMAGES)
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([1.0, 0.0, 0.0, 1.0]))
+    plain, none, half, all_but_one = (
+        evaluate(model, task, parse_evaluation(text), seed=0)
+        for text in ("clean", *[f"pruned(rule=gamma, share={share})" for share in (0, 0.5, 0.75)])
+    )
+    assert plain["correct"] == none["correct"] == half["correct"]
+    assert set(none["similarity"]) == {"nearest", "random"}
+    assert all_but_one["total"] == 40
+    assert not model[1]._forward_hooks
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pruned(rule=gama, share=0.1)", "expected rule in .* to be one of gamma, pairs"),
+        ("pruned(rule=gamma)", r"expected share in .*, as in pruned\(share=0.1\)"),
+        ("clean(rescaled=0)", "expected rescaled in .* a number over 0"),
+    ],
+)
+def test_wrong_arguments(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_evaluation(text)
+
+
 @pytest.mark.parametrize(
     ("x", "text", "message"),
     [
@@ -92,7 +156,9 @@ def test_what_the_samples_do_not_allow(x: Tensor, text: str, message: str) -> No
     check_evaluation(task_of(x), parse_evaluation("clean(recalibrated=true)"))
 
 
-@pytest.mark.parametrize("text", ["noise(std=0.1)", "fgsm(eps=0.1)", "blur(severity=1)"])
+@pytest.mark.parametrize(
+    "text", ["noise(std=0.1)", "fgsm(eps=0.1)", "blur(severity=1)", "pruned(rule=gamma, share=0.1)"]
+)
 def test_graphs_are_tested_clean(text: str) -> None:
     graphs = replace(task_of(IMAGES), test=Split([object()] * 40, LABELS))
     with pytest.raises(ValueError, match=r"\(got graphs\); use 'clean'"):

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ..surgery.pairs import trace
@@ -62,6 +63,14 @@ def parts_by_table(model: nn.Module) -> list[Parts]:
             stacklevel=3,
         )
     return [Parts(name, unit.bias, unit.kind, unit.number, unit.dim) for name, unit in known.items()]
+
+
+@torch.no_grad()
+def rescale(model: nn.Module, parts: Iterable[Parts], factor: float) -> None:
+    """These weights times a factor, in place. Outputs in training stay, up to eps; running statistics are then old."""
+    for part in parts:
+        for tensor, _ in part.members(model):
+            tensor.mul_(factor)
 
 
 def dots(a: Sequence[Tensor], b: Sequence[Tensor], dims: Sequence[int], number: int) -> Tensor:

@@ -229,6 +229,7 @@ _RULES: dict[str, Callable[[Sequence[_Layer], random.Random], Iterable[Drop]]] =
     "random": _at_random,
     "random_pairs": _pairs_at_random,
 }
+RULES = tuple(_RULES)
 
 
 def _first(wishes: Iterable[Drop], layers: Sequence[_Layer], most: int) -> list[Drop]:

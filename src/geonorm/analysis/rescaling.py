@@ -20,7 +20,7 @@ from ..robust.attacks import bim
 from ..surgery.recalibrate import recalibrate
 from .invariance import Unit, invariance
 from .observe import as_double, check_readable, double_copy, filled_batches
-from .parts import parts_of
+from .parts import parts_of, rescale
 from .result import Result, figure
 from .robustness import labelled
 
@@ -135,10 +135,7 @@ def rescaling(
             plain: _Answers | None = None
             for factor in dict.fromkeys((1.0, *map(float, factors))):
                 twin = double_copy(model, 1.0 if has_eps else _WITHOUT_EPS)
-                with torch.no_grad():
-                    for part in parts:
-                        for tensor, _ in part.members(twin):
-                            tensor.mul_(factor)
+                rescale(twin, parts, factor)
                 found = _ask(twin, given, attack)
                 plain = plain or found
                 changes = (_change(found.scores, plain.scores), _change(found.gradient, plain.gradient))

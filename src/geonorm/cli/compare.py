@@ -97,11 +97,11 @@ def run(chosen: argparse.Namespace) -> int:
     comparison = Comparison(runs, Store(chosen.store))
     number, already = len(comparison.runs), len(comparison.finished())
     workers = chosen.workers or (default_workers(recipe.threads) if team.size == 1 else 1)
-    say(f"{number} runs, {workers} at a time; results go to {chosen.store}")
-    if already:
-        say(f"{already} of {number} runs were there already")
     failure = None
     try:
+        say(f"{number} runs, {workers} at a time; results go to {chosen.store}")
+        if already:
+            say(f"{already} of {number} runs were there already")
         with shown(comparison.runs, comparison.store), results_alone():
             execute(comparison.runs, comparison.store, workers=workers)
     except RunsFailed as error:

@@ -26,4 +26,13 @@ def crop(x: Tensor) -> Tensor:
     return padded[torch.arange(len(x)).view(-1, 1, 1, 1), torch.arange(x.shape[1]).view(-1, 1, 1), rows, columns]
 
 
-AUGMENTS: dict[str, Callable[[Tensor], Tensor]] = {"flip": flip, "crop": crop}
+def window(x: Tensor) -> Tensor:
+    """Each image enlarged by 8/7, as from 224 to 256 pixels, and a window of its former size cut out by chance."""
+    height, width = x.shape[-2:]
+    larger = nn.functional.interpolate(x, size=(height * 8 // 7, width * 8 // 7), mode="bilinear", align_corners=False)
+    down, right = (torch.randint(0, size // 7 + 1, (len(x), 1, 1, 1)) for size in (height, width))
+    rows, columns = down + torch.arange(height).view(-1, 1), right + torch.arange(width)
+    return larger[torch.arange(len(x)).view(-1, 1, 1, 1), torch.arange(x.shape[1]).view(-1, 1, 1), rows, columns]
+
+
+AUGMENTS: dict[str, Callable[[Tensor], Tensor]] = {"flip": flip, "crop": crop, "window": window}

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from .. import robust
+from ..analysis.prune import RULES
 from ..nn.specs import parse_call
 from .data import DEGRADATIONS, Split, Task, corrupt, corrupt_task
+from .data.cifar_c import CORRUPTIONS as OFFICIAL
 
 Loss = Callable[[Tensor], robust.RobustLoss]
 LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
@@ -21,14 +23,17 @@ LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
 }
 CORRUPTIONS = ("clean", "offset", "gain", "heavy_tails", "feature", "noise", "labels", "spurious")
 ATTACKS: dict[str, Callable[..., Tensor]] = {name: getattr(robust, name) for name in ("fgsm", "bim", "pgd")}
-_EVERY = ("recalibrated", "samples")  # arguments that every evaluation takes
+_EVERY = ("recalibrated", "rescaled", "samples", "top")  # arguments that every evaluation takes
+_REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1", "corruption": "fog"}  # without a default: examples
 EVALUATIONS: dict[str, tuple[str, ...]] = {
     "clean": (),
     "noise": ("std",),
     **{name: ("severity",) for name in DEGRADATIONS if name != "noise"},
+    "cifar10c": ("corruption", "severity"),
     "fgsm": ("eps",),
     "bim": ("eps", "step", "steps"),
     "pgd": ("eps", "step", "steps"),
+    "pruned": ("rule", "share"),
 }
 
 
@@ -43,15 +48,19 @@ def _is_whole(value: Any) -> bool:
 # What the arguments must be, in words and as a test. A wrong one shows before anything is trained.
 _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "recalibrated": ("true or false", lambda value: isinstance(value, bool)),
+    "rescaled": ("a number over 0", lambda value: _is_number(value) and value > 0),
     "samples": ("a whole number from 1", _is_whole),
+    "top": ("a whole number from 1", _is_whole),
     "steps": ("a whole number from 1", _is_whole),
     "severity": ("1, 2, 3, 4 or 5", lambda value: _is_whole(value) and value <= 5),
+    "corruption": (f"one of {', '.join(OFFICIAL)}", lambda value: value in OFFICIAL),
     "std": ("a number from 0", lambda value: _is_number(value) and value >= 0),
     "eps": ("a number from 0", lambda value: _is_number(value) and value >= 0),
     "step": ("a number from 0", lambda value: _is_number(value) and value >= 0),
     "alpha": ("a number", _is_number),
     "share": ("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1),
     "strength": ("a number", _is_number),
+    "rule": (f"one of {', '.join(RULES)}", lambda value: value in RULES),
     "trim": (f"one of {', '.join(robust.losses.TRIMS)}", lambda value: value in robust.losses.TRIMS),
 }
 
@@ -63,13 +72,17 @@ class Evaluation(NamedTuple):
         name: of the kind.
         arguments: of the kind.
         recalibrated: measure the running statistics anew on training samples first.
+        rescaled: make all scale-invariant weights so many times as large first, and measure the statistics anew.
         samples: test so many samples only; all by default.
+        top: a sample counts as right if its class is among so many with the highest scores.
     """
 
     name: str
     arguments: Mapping[str, Any]
     recalibrated: bool = False
     samples: int | None = None
+    rescaled: float | None = None
+    top: int = 1
 
 
 def parse_loss(text: str) -> Loss:
@@ -108,9 +121,10 @@ def parse_evaluation(text: str) -> Evaluation:
     """How the trained model is tested, such as ``noise(std=0.25)`` or ``bim(eps=0.03, samples=500)``."""
     name, arguments = parse_call(text, "'clean' or 'noise(std=0.25)'")
     own = EVALUATIONS[known(name, EVALUATIONS, "evaluation")]
-    _check(text, arguments, (*own, *_EVERY), required=[key for key in own if key == "severity"])
+    _check(text, arguments, (*own, *_EVERY), required=[key for key in own if key in _REQUIRED])
     given = {key: value for key, value in arguments.items() if key in own}
-    return Evaluation(name, given, arguments.get("recalibrated", False), arguments.get("samples"))
+    common = {key: value for key, value in arguments.items() if key in _EVERY}
+    return Evaluation(name, given, **common)
 
 
 def spelled(text: str) -> str:
@@ -154,7 +168,7 @@ def _check(text: str, arguments: Mapping[str, Any], takes: Iterable[str], requir
             raise ValueError(f"expected {key} in {text!r} to be {expected} (got {arguments[key]!r})")
     missing = [key for key in required if key not in arguments]
     if missing:
-        example = "3" if missing[0] == "severity" else "0.1"
+        example = _REQUIRED.get(missing[0], "0.1")
         raise ValueError(
             f"expected {', '.join(missing)} in {text!r}, as in {text.split('(')[0]}({missing[0]}={example})"
         )

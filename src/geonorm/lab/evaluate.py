@@ -1,4 +1,4 @@
-"""The final test of a trained model: clean, with noise, degraded or attacked, per group."""
+"""The final test of a trained model: clean, with noise, degraded, attacked or without some channels, per group."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from .. import robust
+from ..analysis.channels import Drop, masked
+from ..analysis.parts import parts_by_table, rescale
+from ..analysis.prune import prune
 from ..surgery import recalibrate
 from .batches import Inputs, in_order
 from .choices import ATTACKS, Evaluation
 from .data import DEGRADATIONS, Split, Task, degrade
+from .data.cifar_c import corrupted_images, opened
 from .train import correct
 
 _BATCH = 256
+_CHOSEN_ON = 512  # training samples that pruning looks at
+_AS_THEY_ARE = ("clean", "pruned", "cifar10c")
 
 
 def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[str, Any]:
@@ -28,16 +34,21 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[s
         how: the evaluation.
         seed: of noise.
     """
-    split = task.test
+    split = corrupted_images(**how.arguments) if how.name == "cifar10c" else task.test
     if how.samples is not None:
-        # Drawn, always the same ones: the first of a folder of images would be of one class.
-        order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
-        split = split.take(order[: how.samples].sort().values)
+        split = split.sample(how.samples)
     model = copy.deepcopy(model)
-    if how.recalibrated:
+    if how.rescaled is not None:
+        rescale(model, parts_by_table(model.train()), how.rescaled)
+    if how.recalibrated or how.rescaled is not None:
         recalibrate(model, Inputs(task.train, _BATCH), forward=lambda net, inputs: net(*inputs))
-    right = correct(model, _changed(model, split, how, seed))
-    found: dict[str, Any] = {"accuracy": float(right.double().mean()), "correct": int(right.sum()), "total": len(right)}
+    found: dict[str, Any] = {}
+    drops: list[Drop] = []
+    if how.name == "pruned":
+        drops, found["similarity"] = _left_out(model, task.train, seed, **how.arguments)
+    with masked(model, drops):
+        right = correct(model, _changed(model, split, how, seed), top=how.top)
+    found |= {"accuracy": float(right.double().mean()), "correct": int(right.sum()), "total": len(right)}
     if split.groups is not None:
         groups = robust.group_accuracy(right, split.groups)
         found |= {"worst_group": groups.worst, "groups": groups.per_group.tolist()}
@@ -46,7 +57,7 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[s
 
 def _changed(model: nn.Module, split: Split, how: Evaluation, seed: int) -> Split:
     """The samples as the model sees them in this evaluation."""
-    if how.name == "clean":
+    if how.name in _AS_THEY_ARE:
         return split
     x = split.tensor()
     if how.name == "noise":
@@ -63,9 +74,25 @@ def _changed(model: nn.Module, split: Split, how: Evaluation, seed: int) -> Spli
     return degrade(replace(split, x=x), how.name, seed=seed, **how.arguments)
 
 
+def _left_out(
+    model: nn.Module, split: Split, seed: int, rule: str, share: float
+) -> tuple[list[Drop], dict[str, float]]:
+    """The channels that a rule leaves out, chosen on training samples; and how alike neighbours in (γ, β) are."""
+    batches = [(*batch.inputs, batch.labels) for batch in in_order(split.sample(_CHOSEN_ON), _BATCH)]
+    found = prune(model, batches, (share,), (rule,), seed=seed)
+    return found.orders[rule], found.similarity
+
+
 def check_evaluation(task: Task, how: Evaluation) -> None:
     """Raise where the samples do not allow an evaluation: before the training, not after it."""
     if how.name == "clean":
+        return
+    if how.name == "cifar10c":
+        if task.name != "cifar10" or task.input_shape != (3, 32, 32):
+            raise ValueError(
+                f"expected cifar10 at 32×32 for the evaluation 'cifar10c' (got {task.name} of shape {task.input_shape})"
+            )
+        opened(how.arguments["corruption"])
         return
     if isinstance(task.test.x, list):
         raise ValueError(f"expected samples that are tensors for the evaluation {how.name!r} (got graphs); use 'clean'")
@@ -76,7 +103,7 @@ def check_evaluation(task: Task, how: Evaluation) -> None:
         raise ValueError(f"expected floating-point inputs for the evaluation {how.name!r} (got {x.dtype}); use 'clean'")
     if how.name in DEGRADATIONS and how.name != "noise" and x.dim() != 4:
         raise ValueError(f"expected images for the evaluation {how.name!r} (got inputs of shape {tuple(x.shape[1:])})")
-    if how.name != "noise" and len(x) and not 0 <= float(x.min()) <= float(x.max()) <= 1:
+    if how.name not in ("noise", "pruned") and len(x) and not 0 <= float(x.min()) <= float(x.max()) <= 1:
         raise ValueError(
             f"expected inputs from 0 to 1 for the evaluation {how.name!r} (got {float(x.min()):.4g} to "
             f"{float(x.max()):.4g}); scale the data, and put geonorm.robust.Standardize into the model"

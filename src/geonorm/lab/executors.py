@@ -6,16 +6,14 @@ All share one store.
 from __future__ import annotations
 
 import os
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch.multiprocessing as mp
 
 from .extras import need
+from .interrupts import held_back, listen
 from .recipe import Run
 from .runner import Named, RunsFailed, Source, Watch, work_through
 from .store import Store, StoreError
@@ -78,7 +76,7 @@ def default_workers(threads: int) -> int:
 
 
 def _work(number: int, runs: Sequence[Run], path: Path, source: Source, failures: Any) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # heard from here on: the run is given back
+    listen()
     try:
         work_through(runs, Store(path), source)
     except (RunsFailed, StoreError) as error:
@@ -87,17 +85,19 @@ def _work(number: int, runs: Sequence[Run], path: Path, source: Source, failures
 
 def _in_processes(runs: Sequence[Run], store: Store, source: Source, number: int) -> None:
     failures = mp.get_context("spawn").SimpleQueue()
-    with _deaf_to_interrupts():
-        workers = mp.spawn(  # type: ignore[attr-defined, no-untyped-call]
-            _work, (runs, store.path.absolute(), source, failures), nprocs=number, join=False
-        )
+    processes: Sequence[Any] = ()
     try:
+        with held_back():
+            workers = mp.spawn(  # type: ignore[attr-defined, no-untyped-call]
+                _work, (runs, store.path.absolute(), source, failures), nprocs=number, join=False
+            )
+            processes = workers.processes
         while not workers.join():
             pass
     except mp.ProcessExitedException as error:  # type: ignore[attr-defined]
         raise RunsFailed(f"a worker has ended ({error}){_likely_cause(error.signal_name)}") from error
     finally:
-        _end(workers.processes)
+        _end(processes)
     if not failures.empty():
         raise RunsFailed(failures.get())
 
@@ -115,19 +115,6 @@ def _end(processes: Sequence[Any]) -> None:
         if process.is_alive():
             process.terminate()
             process.join()
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that are started inside do not hear Ctrl-C until they choose to: no traceback out of an import."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set this, and only it is interrupted
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _on_ray(runs: Sequence[Run], store: Store, source: Source, address: str) -> None:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
+from ..analysis.growth_norms import Look, norm_watches
+from ..analysis.observe import measure_batches, undisturbed
+from ..analysis.parts import dots, parts_by_table
 from ..surgery.layouts import is_norm
+from .batches import in_order
+from .curvature_probes import arrival, sharpness, slopes
 from .data import Task
+
+_LOOKED_AT = 512  # training samples
+_GAPS = ("gamma_gap", "gamma_share", "beta_gap", "gamma_gap_unit", "gamma_share_unit", "beta_gap_unit")
 
 Probe = Callable[[nn.Module, Task], dict[str, Any]]
 
@@ -22,4 +31,46 @@ def weight_norms(model: nn.Module, task: Task) -> dict[str, float]:
     }
 
 
-PROBES: dict[str, Probe] = {"weight_norms": weight_norms}
+def invariant_lengths(model: nn.Module, task: Task) -> dict[str, list[float]]:
+    """Of every scale-invariant weight, in the order of the network: its length, and that of one of its parts.
+
+    Parts are rows, groups of rows, or the whole: what a learning rate η turns by η/‖w‖². Of several, the median.
+    """
+    with undisturbed(model), torch.no_grad():
+        model.train()  # where norms measure the batch
+        found = []
+        for part in parts_by_table(model):
+            members = part.members(model)
+            tensors, dims = [tensor.double() for tensor, _ in members], [dim for _, dim in members]
+            found.append(dots(tensors, tensors, dims, part.number))
+    return {
+        "whole": [float(squares.sum().sqrt()) for squares in found],
+        "part": [float(squares.median().sqrt()) for squares in found],
+    }
+
+
+def moments(model: nn.Module, task: Task) -> dict[str, list[float | None]]:
+    """Gaps between (γ², β) of every batch norm and the moments (σ², μ) of its input, in the order of the network.
+
+    As of ``geonorm.analysis.Monitor``: means over channels of |γ² − σ²|, of that as a share of γ² + σ², and of |β − μ|;
+    then the same with the rows of the weight before the norm at length 1. On some training samples.
+    """
+    watches = [watch for watch in norm_watches(model) if watch.has_moments]
+    with undisturbed(model), torch.no_grad():
+        measure_batches(model)
+        for watch in watches:
+            watch.module.register_forward_pre_hook(Look(watch), with_kwargs=True)
+        for batch in in_order(task.train.sample(_LOOKED_AT), _LOOKED_AT):
+            batch.scores(model)
+    records = [watch.record() for watch in watches]
+    return {name: [record[name] for record in records] for name in _GAPS}
+
+
+PROBES: dict[str, Probe] = {
+    "weight_norms": weight_norms,
+    "invariant_lengths": invariant_lengths,
+    "moments": moments,
+    "sharpness": sharpness,
+    "arrival": arrival,
+    "slopes": slopes,
+}

@@ -57,15 +57,18 @@ class Recipe:
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         corruptions: of the training samples: ``"clean"``, ``"offset(share=0.1)"``, ...
         evaluations: of the trained model: ``"clean"``, ``"noise(std=0.25)"``, ``"bim(eps=0.03)"``, ...; with
-            ``recalibrated=true`` inside, after its statistics were measured anew on the training samples.
+            ``recalibrated=true`` inside, after its statistics were measured anew on the training samples; with
+            ``rescaled=10``, after its scale-invariant weights were made so many times as large, too.
         seeds: one training each.
         folds: cut the data for cross-validation into so many; 0 for its own train and test samples.
         epochs, batch_size, optimizer, lr, momentum, weight_decay: the training.
         decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``: a tenth of it when a
             share of the epochs has passed.
         milestones: those shares.
-        augment: of the training images: ``"flip"``, ``"crop"``.
+        augment: of the training images: ``"flip"``, ``"crop"``, ``"window"``.
         weight_scale: factor on the first weights of convolutions and linear layers.
+        weights_as_kappa: κ of a POP-Norm imitated by its weights: those behind a POP-Norm start at w/κ and learn at the
+            rate lr/κ² with weight_decay·κ².
         probes: what is measured inside the model after every epoch, see ``geonorm.lab.probes``.
         threads: that one process may use; part of the recipe, since sums differ in their last digits with it.
         processes: that train one model together, each with a part of every batch; more than one need torchrun.
@@ -97,6 +100,7 @@ class Recipe:
     milestones: tuple[float, ...] = (0.5, 0.75)
     augment: tuple[str, ...] = ()
     weight_scale: float = 1.0
+    weights_as_kappa: float = 1.0
     probes: tuple[str, ...] = ()
     threads: int = 1
     processes: int = 1
@@ -122,12 +126,17 @@ class Recipe:
                 raise ValueError(f"expected {name} to be a whole number from 1 (got {value!r})")
         if not isinstance(self.folds, int) or self.folds < 0 or self.folds == 1:
             raise ValueError(f"expected folds to be 0, or at least 2 (got {self.folds!r})")
-        for name in ("lr", "momentum", "weight_decay", "weight_scale"):
+        for name in ("lr", "momentum", "weight_decay", "weight_scale", "weights_as_kappa"):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         if not self.lr > 0 or not 0 <= self.momentum < 1 or self.weight_decay < 0:
             raise ValueError(
                 "expected lr > 0, momentum from 0 to below 1 and weight_decay from 0 "
                 f"(got {self.lr}, {self.momentum} and {self.weight_decay})"
+            )
+        if not self.weights_as_kappa > 0 or (self.weights_as_kappa != 1 and self.optimizer != "sgd"):
+            raise ValueError(
+                "expected weights_as_kappa over 0, and other than 1 only with the optimizer 'sgd' "
+                f"(got {self.weights_as_kappa} with {self.optimizer!r})"
             )
         known(self.optimizer, OPTIMIZERS, "optimizer")
         known(self.decay, DECAYS, "decay")
@@ -146,6 +155,9 @@ class Recipe:
     def runs(self) -> list[Run]:
         """All trainings of the recipe: seed by seed, so that results can be compared early."""
         settings = {key: value for key, value in self.to_dict().items() if key not in _LISTS}
+        for key, without in _LATER.items():
+            if settings[key] == without:
+                del settings[key]
         folds = range(self.folds) if self.folds else [None]
         return [
             Run({**settings, "norm": norm, "loss": loss, "corruption": corruption, "seed": seed, "fold": fold})
@@ -177,6 +189,7 @@ class Recipe:
 
 
 _LISTS = ("norms", "losses", "corruptions", "seeds")
+_LATER = {"weights_as_kappa": 1.0}  # fields that older stores do not know: at these values no part of a run's key
 AXES = ("norm", "loss", "corruption", "seed", "fold")  # what runs of one comparison may differ in
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..nn._base import NormLayer
 from ..optim import SphereSGD, project_scale_invariant
 from ..robust.accuracy import check_scores
+from ..surgery.placement import is_pre_norm
 from .augment import AUGMENTS
 from .batches import Batch, in_order, shuffled
 from .choices import parse_loss
@@ -20,6 +21,23 @@ from .probes import PROBES
 from .team import Team
 
 _TEST_BATCH = 512
+
+
+class _Step(NamedTuple):
+    """The loss of a whole batch; loss, guess and label of each sample of this process before the step."""
+
+    loss: float
+    each: Tensor
+    guesses: Tensor
+    labels: Tensor
+
+
+def _hits_of(steps: Sequence[_Step]) -> int:
+    """How many guesses were right; the guess of a sample without a finite loss was none."""
+    if not steps:
+        return 0
+    _, each, guesses, labels = zip(*steps, strict=True)
+    return int((torch.cat(guesses).eq(torch.cat(labels)) & torch.cat(each).isfinite()).sum())
 
 
 class Training:
@@ -45,26 +63,29 @@ class Training:
         elif choices["optimizer"] == "adam":
             self.optimizer = torch.optim.Adam(model.parameters(), rate, weight_decay=decay)
         else:
-            self.optimizer = torch.optim.SGD(model.parameters(), rate, choices["momentum"], weight_decay=decay)
+            groups = _imitating_kappa(model, choices.get("weights_as_kappa", 1.0), decay)
+            self.optimizer = torch.optim.SGD(groups, rate, choices["momentum"], weight_decay=decay)
         self.done, self.checked = 0, False
 
     def epoch(self) -> dict[str, Any]:
         """Train one epoch and test; the figures."""
         of, seed = self.choices, self.choices["seed"]
         for group in self.optimizer.param_groups:
-            group["lr"] = of["lr"] * decayed(of["decay"], self.done / of["epochs"], of["milestones"])
+            rate = of["lr"] * decayed(of["decay"], self.done / of["epochs"], of["milestones"])
+            group["lr"] = rate * group.get("share", 1.0)
         # Dropout draws the same in an epoch that is taken up again; each process its own.
         torch.manual_seed(2_000_003 * seed + 1_009 * self.team.rank + self.done)
         self.called.train()
-        total, number, learned = 0.0, 0, 0
+        total, number = 0.0, 0
+        steps: list[_Step] = []  # what they say about accuracy is read after the last: each small operation counts
         for size, batch in shuffled(self.task.train, of["batch_size"], seed, self.done, self.team):
-            loss, hits = self._step(self._augmented(batch), size)
-            total, number, learned = total + loss.item() * size, number + size, learned + int(hits)
+            steps.append(self._step(self._augmented(batch), size))
+            total, number = total + steps[-1].loss * size, number + size
         self.done += 1
         right = correct(self.model, self.task.test, self.team)
         figures: dict[str, Any] = {
             "loss": total / max(1, number),
-            "train_accuracy": self.team.total(learned) / max(1, number),
+            "train_accuracy": self.team.total(_hits_of(steps)) / max(1, number),
             "accuracy": float(right.double().mean()),
         }
         exponents = learned_exponents(self.model)
@@ -77,8 +98,8 @@ class Training:
             batch = batch._replace(inputs=(AUGMENTS[name](batch.inputs[0]), *batch.inputs[1:]))
         return batch
 
-    def _step(self, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
-        """One step on a batch of which this process has a part: loss of the whole batch, hits of the part before it."""
+    def _step(self, batch: Batch, size: int) -> _Step:
+        """One step on a batch of which this process has a part."""
         scores = batch.scores(self.called)
         if not self.checked:  # in words, once
             check_scores(scores, batch.labels)
@@ -93,7 +114,7 @@ class Training:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return whole.detach(), _hits(scores.detach(), batch.labels).sum()
+        return _Step(whole.item(), each.detach(), scores.detach().argmax(1), batch.labels)
 
     def state(self) -> dict[str, Any]:
         """Everything that the next epoch depends on."""
@@ -111,7 +132,7 @@ class Training:
 
 
 @torch.no_grad()
-def correct(model: nn.Module, split: Split, team: Team | None = None) -> Tensor:
+def correct(model: nn.Module, split: Split, team: Team | None = None, top: int = 1) -> Tensor:
     """Which samples are classified rightly, in evaluation mode; scores that are not finite are wrong.
 
     Each process of a team tests its part.
@@ -119,14 +140,15 @@ def correct(model: nn.Module, split: Split, team: Team | None = None) -> Tensor:
     team = team or Team()
     model.eval()
     mine = split.take(team.part(torch.arange(len(split)))) if team.size > 1 else split
-    found = [_hits(batch.scores(model), batch.labels) for batch in in_order(mine, _TEST_BATCH)]
+    found = [_hits(batch.scores(model), batch.labels, top) for batch in in_order(mine, _TEST_BATCH)]
     right = torch.cat(found) if found else torch.zeros(0, dtype=torch.bool)
     return team.joined(right.to(torch.uint8), len(split)).bool()
 
 
-def _hits(scores: Tensor, labels: Tensor) -> Tensor:
-    """Where the label has the largest score. argmax calls NaN the largest, which must not count."""
-    return (scores.argmax(1) == labels) & scores.isfinite().all(1)
+def _hits(scores: Tensor, labels: Tensor, top: int) -> Tensor:
+    """Where the label has one of the largest scores. NaN counts as the largest, which must not be a hit."""
+    best = scores.topk(min(top, scores.shape[1])).indices
+    return (best == labels.unsqueeze(1)).any(1) & scores.isfinite().all(1)
 
 
 def _scale_weights(model: nn.Module, factor: float) -> None:
@@ -136,6 +158,19 @@ def _scale_weights(model: nn.Module, factor: float) -> None:
         for module in model.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 module.weight *= factor
+
+
+def _imitating_kappa(model: nn.Module, kappa: float, decay: float) -> list[dict[str, Any]]:
+    """Groups of parameters for SGD, with those behind POP-Norms changed: F(w/κ) from w is F(v) from v = w/κ."""
+    behind = [module.get_parameter("weight") for module in model.modules() if is_pre_norm(module) and kappa != 1]
+    with torch.no_grad():
+        for weight in behind:
+            weight.div_(kappa)
+    chosen = {id(weight) for weight in behind}
+    groups: list[dict[str, Any]] = [{"params": [p for p in model.parameters() if id(p) not in chosen]}]
+    if behind:
+        groups.append({"params": behind, "weight_decay": decay * kappa**2, "share": 1 / kappa**2})
+    return groups
 
 
 def decayed(kind: str, passed: float, milestones: Sequence[float] = ()) -> float:

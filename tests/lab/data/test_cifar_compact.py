@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import damage
+from geonorm.lab.choices import parse_evaluation
 from geonorm.lab.data import DataError, cifar, cifar_c, load
+from geonorm.lab.evaluate import check_evaluation, evaluate
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -126,6 +128,27 @@ def test_official_corruptions(corrupted: tuple[Path, np.ndarray], compact: tuple
     torch.testing.assert_close(task.test.x, expected, rtol=0, atol=0)
     torch.testing.assert_close(task.train.x, load("cifar10").train.x)
     assert "CIFAR-10-C, fog, severity 2" in task.note
+
+
+def test_a_model_is_tested_on_the_official_corruptions(corrupted: tuple[Path, np.ndarray]) -> None:
+    how, task = parse_evaluation("cifar10c(corruption=fog, severity=2)"), load("cifar10")
+    check_evaluation(task, how)
+    bright = torch.from_numpy(corrupted[1][4:8].mean((1, 2, 3)))
+
+    class Brighter(torch.nn.Module):
+        """Says 1 for the brighter half of the images of severity 2."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            says = (255 * x.mean((1, 2, 3)) > bright.median() + 1e-3).long()
+            return torch.nn.functional.one_hot(says, 10).float()
+
+    expected = int(((bright > bright.median() + 1e-3).long() == torch.tensor([0, 1, 0, 1])).sum())
+    assert evaluate(Brighter(), task, how, seed=0)["correct"] == expected
+    with pytest.raises(ValueError, match="expected cifar10 at 32×32"):
+        check_evaluation(load("cifar10", side=16), how)
+    (corrupted[0] / "fog.npy").unlink()
+    with pytest.raises(DataError, match=r"fog.npy is missing"):
+        check_evaluation(task, how)
 
 
 @pytest.mark.parametrize(

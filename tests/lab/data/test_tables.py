@@ -89,6 +89,11 @@ def test_adult(census: Path) -> None:
     assert task.train.x[0, :5].tolist() == [39, 13, 2174, 0, 40]  # not the census weight 77516
     assert (task.train.x[:, 5:].sum(1) == 8).all()
     assert task.test.groups.tolist() == [[True, False, False, True], [False, True, True, False]]
+    task = load("adult", groups="sex_and_label")
+    assert task.group_names[2] == "male, <=50K"
+    assert task.test.groups.tolist() == [[False, False, True, False], [False, True, False, False]]
+    with pytest.raises(ValueError, match="one of people, sex_and_label"):
+        load("adult", groups="label")
 
 
 @pytest.mark.parametrize("name", ["adult.data", "adult.test"])

@@ -87,7 +87,7 @@ def test_subpopulations() -> None:
 
 def test_sources(folder: Path) -> None:
     found = {source.name: source for source in sources()}
-    assert [name for name, source in found.items() if source.at_hand] == ["digits", "subpopulations"]
+    assert [name for name, source in found.items() if source.at_hand] == ["digits", "subpopulations", "stripes"]
     assert "celeba/list_attr_celeba.txt" in found["celeba"].where
     assert str(folder) in found["celeba"].where
     assert all(source.how for source in found.values() if not source.at_hand)

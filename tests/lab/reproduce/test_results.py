@@ -23,7 +23,11 @@ def read(found: Results) -> Page:
     return Page(
         "Not at all.",
         [Verdict("a | claim", "1", "2", HOLDS, "so")],
-        [Table("Accuracy", ["norm", "ours"], rows), Chart("loss", "Loss", "epoch", "loss", {"digits": lines})],
+        [
+            Table("Accuracy", ["norm", "ours"], rows),
+            Chart("loss", "Loss", "epoch", "loss", {"digits": lines}, log_x=True),
+            Chart("nothing", "Nothing", "epoch", "loss", {}),
+        ],
     )
 
 
@@ -31,6 +35,16 @@ def read(found: Results) -> Page:
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Study("small", "A small one", "no paper", {"laptop": 1}, lambda preset: {"digits": RECIPE}, read)
     monkeypatch.setattr(room, "study", lambda name: small)
+
+
+def test_of_some_figures_only_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe(norms=("bn", "diffphi"), seeds=(0,), epochs=2, batch_size=256)
+    ends = Study("small", "", "", {}, lambda preset: {"digits": recipe}, read, curves=("loss",), ends=("phi",))
+    monkeypatch.setattr(room, "study", lambda name: ends)
+    plain, learned = reproduce("small", folder=tmp_path).records
+    assert list(plain.curve) == ["loss"]
+    assert [len(values) for values in learned.curve.values()] == [2, 1]
+    assert all(1 < phi < 3 for phi in learned.curve["phi"][0].values())
 
 
 @pytest.mark.usefixtures("known")
@@ -54,6 +68,7 @@ def test_from_runs_to_the_page(tmp_path: Path) -> None:
     charts = [page.with_name("small-loss.svg").read_bytes() for page in pages]
     assert charts[0] == charts[1]
     assert b"<dc:date>" not in charts[0]
+    assert "Nothing" not in pages[0].read_text()
     assert "a &#124; claim" in pages[0].read_text()
 
 

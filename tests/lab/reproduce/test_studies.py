@@ -25,7 +25,7 @@ def test_plans(study: Study) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("study", studies(), ids=lambda study: study.name)
 def test_smoke(study: Study, tmp_path: Path) -> None:
-    if set(study.data(SMOKE)) - {"digits", "subpopulations"} and not os.environ.get("GEONORM_DATA"):
+    if set(study.data(SMOKE)) - {"digits", "subpopulations", "stripes"} and not os.environ.get("GEONORM_DATA"):
         pytest.skip("GEONORM_DATA names no data folder")
     found = reproduce(study.name, SMOKE, folder=tmp_path)
     assert write_page(study.name, found, tmp_path).read_text().startswith(f"# {study.name}")

@@ -24,8 +24,21 @@ _NUMBERS = (0, 4, 10, 11, 12)  # 2 is the weight of the row in the census, no fe
 _RACE, _SEX = 8, 9
 
 
-def adult() -> Task:
-    """48842 people of the US census of 1994: five numbers and eight words, one feature per word that occurs."""
+# Names of the groups by the way to form them.
+GROUPS = {
+    "people": ("white", "others", "female", "male"),
+    "sex_and_label": ("female, <=50K", "female, >50K", "male, <=50K", "male, >50K"),
+}
+
+
+def adult(groups: str = "people") -> Task:
+    """48842 people of the US census of 1994: five numbers and eight words, one feature per word that occurs.
+
+    Args:
+        groups: ``"people"`` by race and by sex, as in COMPAS; ``"sex_and_label"`` for the four that do not overlap.
+    """
+    if groups not in GROUPS:
+        raise ValueError(f"expected groups to be one of {', '.join(GROUPS)} (got {groups!r})")
     path = find("adult", PLACES, HOW)
     tested = path.with_name(path.name.replace("adult.data", "adult.test"))
     train_rows, test_rows = _read(path, ROWS[0]), _read(tested, ROWS[1])
@@ -37,7 +50,7 @@ def adult() -> Task:
                 f"{path} has {len(words[place])} different words in column {place + 1}, expected {expected}: damaged; "
                 "fetch it again"
             )
-    train, test = _split(path, train_rows, words), _split(tested, test_rows, words)
+    train, test = _split(path, train_rows, words, groups), _split(tested, test_rows, words, groups)
     mean, std = statistics(train.tensor())
     return Task(
         "adult",
@@ -47,7 +60,7 @@ def adult() -> Task:
         input_shape=(train.tensor().shape[1],),
         mean=mean,
         std=std,
-        group_names=("white", "others", "female", "male"),
+        group_names=GROUPS[groups],
         class_names=("<=50K", ">50K"),
     )
 
@@ -63,7 +76,7 @@ def _read(path: Path, expected: int) -> list[list[str]]:
     return rows
 
 
-def _split(path: Path, rows: list[list[str]], words: dict[int, list[str]]) -> Split:
+def _split(path: Path, rows: list[list[str]], words: dict[int, list[str]], groups: str) -> Split:
     try:
         numbers = torch.tensor([[float(row[place]) for place in _NUMBERS] for row in rows])
         parts: list[Tensor] = [numbers]
@@ -77,4 +90,8 @@ def _split(path: Path, rows: list[list[str]], words: dict[int, list[str]]) -> Sp
     y = torch.tensor([int(row[-1].startswith(">50K")) for row in rows])
     white = torch.tensor([row[_RACE] == "White" for row in rows])
     male = torch.tensor([row[_SEX] == "Male" for row in rows])
-    return Split(torch.cat(parts, 1), y, torch.stack([white, ~white, ~male, male], 1))
+    if groups == "people":
+        members = [white, ~white, ~male, male]
+    else:
+        members = [(male == is_male) & (y == label) for is_male in (False, True) for label in (0, 1)]
+    return Split(torch.cat(parts, 1), y, torch.stack(members, 1))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from .arrays import read_array
 from .cifar import cifar
@@ -44,14 +46,33 @@ def cifar10c(
         seed: of drawing those.
         download: fetch the archives if the data are not at hand.
     """
-    if corruption not in CORRUPTIONS:
-        raise ValueError(f"unknown corruption {corruption!r}; known are {', '.join(CORRUPTIONS)}")
+    if look(PLACES) is None and download:
+        fetch(ARCHIVES["cifar10c"], folders()[0])
+    test = corrupted_images(corruption, severity, test_size, seed)
+    clean = cifar("cifar10", train_size, None, seed, download)
+    note = f"tested on CIFAR-10-C, {corruption}, severity {severity}"
+    return replace(clean, name="cifar10c", test=test, note="; ".join(filter(None, [clean.note, note])))
+
+
+def corrupted_images(corruption: str, severity: int, test_size: int | None = None, seed: int = 0) -> Split:
+    """The official corrupted test images of one kind and severity.
+
+    Args:
+        corruption, severity, test_size, seed: as in ``cifar10c``.
+    """
     if severity not in range(1, 6):
         raise ValueError(f"expected severity to be 1, 2, 3, 4 or 5 (got {severity})")
-    path = look(PLACES)
-    if path is None and download:
-        path = fetch(ARCHIVES["cifar10c"], folders()[0]) / "labels.npy"
-    path = path or find("cifar10c", PLACES, HOW)
+    pixels, y = opened(corruption)
+    kept = drawn(y, test_size, seed)
+    chosen = pixels[(kept + (severity - 1) * PER_SEVERITY).numpy()]
+    return Split(torch.from_numpy(chosen).permute(0, 3, 1, 2).float().div_(255).contiguous(), y[kept])
+
+
+def opened(corruption: str) -> tuple[Any, Tensor]:
+    """The pixels of one kind, all severities, still on disk, and the labels that every severity shares; checked."""
+    if corruption not in CORRUPTIONS:
+        raise ValueError(f"unknown corruption {corruption!r}; known are {', '.join(CORRUPTIONS)}")
+    path = look(PLACES) or find("cifar10c", PLACES, HOW)
     labels = read_array(path, _AGAIN)
     pixels = read_array(path.with_name(f"{corruption}.npy"), _AGAIN, memory_map=True)
     if labels.shape != (5 * PER_SEVERITY,) or pixels.shape != (5 * PER_SEVERITY, 32, 32, 3) or pixels.dtype != "uint8":
@@ -63,9 +84,4 @@ def cifar10c(
     y = by_severity[0]
     if y.min() < 0 or y.max() > 9 or not (by_severity == y).all():
         raise DataError(f"{path} does not hold the same labels from 0 to 9 for every severity: damaged. {_AGAIN}")
-    kept = drawn(y, test_size, seed)
-    chosen = pixels[(kept + (severity - 1) * PER_SEVERITY).numpy()]
-    test = Split(torch.from_numpy(chosen).permute(0, 3, 1, 2).float().div_(255).contiguous(), y[kept])
-    clean = cifar("cifar10", train_size, None, seed, download)
-    note = f"tested on CIFAR-10-C, {corruption}, severity {severity}"
-    return replace(clean, name="cifar10c", test=test, note="; ".join(filter(None, [clean.note, note])))
+    return pixels, y

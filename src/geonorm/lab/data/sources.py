@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
-from . import adult, celeba, cifar, cifar_c, civil_comments, compas, embedded, image_folder, tu_graphs
+from . import adult, celeba, cifar, cifar_c, civil_comments, compas, embedded, image_folder, stripes, tu_graphs
 from .download import ARCHIVES
 from .download import fetch as download
 from .errors import DataError
@@ -52,6 +52,7 @@ class _Known(NamedTuple):
 _KNOWN: dict[str, _Known] = {
     "digits": _Known("1797 digits of 8×8 pixels (scikit-learn)", embedded.digits),
     "subpopulations": _Known("two Gaussian classes, a spurious feature, a minority", embedded.subpopulations),
+    "stripes": _Known("images of stripes, made on the spot; their direction is the class", stripes.stripes),
     **{
         name: _Known(
             line,

@@ -54,6 +54,11 @@ class Split:
             x = self.x[index]
         return Split(x, self.y[index], None if self.groups is None else self.groups[index])
 
+    def sample(self, number: int) -> Split:
+        """So many samples, always the same ones. Drawn: the first of a folder of images would be of one class."""
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
+        return self.take(order[:number].sort().values)
+
     def tensor(self) -> Tensor:
         """The samples as a tensor; reads all images that are still in files."""
         if isinstance(self.x, list):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...nn.specs import Spec, parse_spec
 from ...surgery import convert
+from ...surgery.placement import attach, build_before
 from .deep_resnet import resnet18, resnet101
 from .densenet import DenseNet121
 from .efficientnet import EfficientNetB0
@@ -83,6 +84,7 @@ _MODELS = {
         Model("gin", "graph isomorphism network, 5 × 64 (torch_geometric)", _on_graphs("gin"), "graphs", (7,)),
     ]
 }
+_PLACES = ("before", "before_all", "behind")
 # Which values a norm may take its statistics over, by what the network sees. LayerNorm counts channels last, images
 # have them first; features have no instances but single numbers.
 _AXES = {
@@ -141,6 +143,7 @@ def create_model(
     input_shape: Sequence[int] | None = None,
     mean: Tensor | Sequence[float] | None = None,
     std: Tensor | Sequence[float] | None = None,
+    place: str = "before",
     **options: Any,
 ) -> nn.Module:
     """A network by name.
@@ -156,6 +159,8 @@ def create_model(
         classes: number of outputs.
         input_shape: of one sample: (channels, height, width) or (features,); without it the papers'.
         mean, std: of the training data per channel, for a layer in front that standardizes the input.
+        place: of a norm that belongs to operations (``pop``): ``"before"`` those that have a norm of their own;
+            ``"before_all"``, so before the last linear layer too; ``"behind"`` them, where the network has its own.
         options: of the network: ``width`` and ``depth`` for all, factors that scale it down; ``stem`` of ResNet-18 and
             -101; ``hidden`` and ``layers`` of MLP, GCN and GIN; ``dropout`` of GCN and GIN, ``self_loops`` of GCN.
 
@@ -172,12 +177,14 @@ def create_model(
         raise ValueError(f"expected input_shape like {model.input_shape} for {name!r} (got {shape})")
     if (mean is None) != (std is None):
         raise ValueError("expected both mean and std, or neither")
+    if place not in _PLACES:
+        raise ValueError(f"expected place to be one of {', '.join(_PLACES)} (got {place!r})")
     spec = parse_spec(norm) if isinstance(norm, str) else None
     if spec is not None and why_not(name, spec):
         raise ValueError(why_not(name, spec))
-    moved = spec is not None and (spec.norm.before or spec.norm.build is None)
+    moved = spec is not None and ((spec.norm.before and place != "behind") or spec.norm.build is None)
     try:
-        network = model.build(
+        network: Any = model.build(
             shape, "bn" if moved else norm, classes=classes, activation=activation or model.activation, **options
         )
     except TypeError as error:
@@ -185,8 +192,11 @@ def create_model(
     if moved:
         assert spec is not None
         convert(network, spec)
+        if spec.norm.before and place == "before_all":
+            attach(build_before(network.head, spec), network.head)
     if mean is None or std is None:
-        return network
+        found: nn.Module = network
+        return found
     return nn.Sequential(OrderedDict(standardize=Standardize(mean, std), network=network))
 
 

@@ -18,7 +18,24 @@ from .study import PRESETS, SMOKE, Study
 
 __all__ = ["PRESETS", "SMOKE", "Study", "reproduce", "studies", "study", "write_page"]
 
-_HOMES = {"augnorm-graphs": "augnorm_graphs"}
+_HOMES = {
+    "augnorm-graphs": "augnorm_graphs",
+    "geometry-moments": "geometry_moments",
+    "geometry-growth": "geometry_growth",
+    "geometry-robustness": "geometry_robustness",
+    "geometry-sphere": "geometry_sphere",
+    "geometry-prune": "geometry_prune",
+    "geometry-batch": "geometry_batch",
+    "popnorm-kappa": "popnorm_kappa",
+    "popnorm-ablation": "popnorm_ablation",
+    "popnorm-accuracy": "popnorm_accuracy",
+    "popnorm-imagenet": "popnorm_imagenet",
+    "popnorm-theory": "popnorm_theory",
+    "augnorm-cifar": "augnorm_cifar",
+    "augnorm-shift": "augnorm_shift",
+    "augnorm-phi": "augnorm_phi",
+    "augnorm-corruptions": "augnorm_corruptions",
+}
 
 
 def studies() -> list[Study]:
@@ -42,7 +59,7 @@ def reproduce(
     workers: int | str = 1,
     progress: bool = False,
 ) -> Results:
-    """Run a study. Trainings in the store or in the results file are not repeated; the file grows with every part.
+    """Run a study. Trainings in the store or in the results file are not repeated; the file is written in the end.
 
     Args:
         name: of the study, see ``studies()``.
@@ -59,13 +76,14 @@ def reproduce(
     if seeds is not None:
         parts = {part: replace(recipe, seeds=tuple(range(seeds))) for part, recipe in parts.items()}
     path, store = folder / name / f"{preset}.jsonl", Store(folder / f"{name}.sqlite")
-    found = results.collect(parts, store, chosen.curves, results.read(path))
-    for recipe in parts.values():
-        done = {record.key for record in found.records}
-        waiting = [run for run in recipe.runs() if run.key not in done]
+    found = results.collect(parts, store, chosen.curves, results.read(path), chosen.ends)
+    done = {record.key for record in found.records}
+    waiting = [run for recipe in parts.values() for run in recipe.runs() if run.key not in done]
+    try:  # all at once: processes that are started for every part would read the data anew each time
         with shown(waiting, store) if progress and waiting else nullcontext():
             execute(waiting, store, workers=workers)
-        found = results.collect(parts, store, chosen.curves, found)
+    finally:
+        found = results.collect(parts, store, chosen.curves, found, chosen.ends)
         results.write(found, path)
     return found
 

@@ -42,6 +42,7 @@ class Chart(NamedTuple):
     y_label: str
     panels: Mapping[str, Sequence[Line]]
     log: bool = False
+    log_x: bool = False
 
 
 Block: TypeAlias = Table | Chart
@@ -92,6 +93,8 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     parts.append(_markdown(heads, [(one[0], one[1], one[2], f"**{one[3]}**", one[4]) for one in page.verdicts]))
     parts.append(f"## How ours differs\n\n{page.differs}\n")
     for block in page.blocks:
+        if isinstance(block, Chart) and not block.panels:
+            continue  # nothing is trained yet that it could show
         parts.append(f"## {block.title}\n")
         if isinstance(block, Table):
             parts.append(_markdown(block.heads, block.rows))
@@ -122,10 +125,15 @@ def _draw(chart: Chart, path: Path) -> None:
         for axis, (title, lines) in zip(axes, chart.panels.items(), strict=False):
             for i, line in enumerate(lines):
                 style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
-                axis.plot(line.x, line.mean, label=line.label, linewidth=1.4, **style)
+                marker = "o" if chart.log_x else ""  # a few chosen values, not every epoch
+                axis.plot(line.x, line.mean, label=line.label, linewidth=1.4, marker=marker, markersize=3, **style)
                 if len(line.low):
                     axis.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.12, linewidth=0)
             axis.set(title=title, xlabel=chart.x_label, ylabel=chart.y_label, yscale="log" if chart.log else "linear")
+            if chart.log_x:  # plain numbers at the powers of ten; those between would overlap
+                axis.set_xscale("log")
+                axis.xaxis.set_major_formatter("{x:g}")
+                axis.xaxis.set_minor_formatter("")
             axis.grid(alpha=0.3)
             axis.spines[["top", "right"]].set_visible(False)
         for axis in axes[len(chart.panels) :]:

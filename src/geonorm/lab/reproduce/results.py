@@ -63,7 +63,9 @@ def accuracy(evaluation: str = "clean", figure: str = "accuracy") -> Callable[[R
     return lambda record: 100 * float(record.figures[evaluation][figure])
 
 
-def collect(parts: Mapping[str, Recipe], store: Store, curves: Sequence[str], before: Results) -> Results:
+def collect(
+    parts: Mapping[str, Recipe], store: Store, curves: Sequence[str], before: Results, ends: Sequence[str] = ()
+) -> Results:
     """The trainings of a plan that are done: in a store, or in the results that were there before."""
     done, known = {one.key: one for one in store.finished()}, {record.key: record for record in before.records}
     records = []
@@ -76,6 +78,7 @@ def collect(parts: Mapping[str, Recipe], store: Store, curves: Sequence[str], be
                 choices = {name: run[name] for name in ("norm", "loss", "corruption", "seed", "fold")}
                 epochs = store.curve(run.key)
                 curve = {name: [_short(epoch[name]) for epoch in epochs if name in epoch] for name in curves}
+                curve |= {name: [_short(epoch[name]) for epoch in epochs[-1:] if name in epoch] for name in ends}
                 kept = {name: values for name, values in curve.items() if values}
                 records.append(Record(run.key, part, choices, _short(one.figures), kept, round(one.seconds, 2)))
     return Results(before.preset, tuple(records))

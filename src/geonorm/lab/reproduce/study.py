@@ -27,6 +27,7 @@ class Study:
         plan: from a preset (or ``"smoke"``) to its trainings, by part.
         read: from results to the page.
         curves: figures of every epoch that the results keep.
+        ends: figures of which they keep the last epoch only, as a curve of one.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Study:
     plan: Plan
     read: Callable[[Results], Page]
     curves: tuple[str, ...] = ("loss", "accuracy")
+    ends: tuple[str, ...] = ()
 
     def data(self, preset: str) -> list[str]:
         """The data that a preset needs."""

@@ -1,0 +1,84 @@
+"""What the geometry studies share: the paper's ResNet-101 on CIFAR, and a small ResNet on small images for a laptop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..recipe import Recipe
+from .results import Pair, Record, Results
+from .study import SMOKE
+
+SOURCE = "New interpretations of normalization methods"
+DECAY = 5e-4
+LABELS = {
+    "bn": "BatchNorm",
+    "gn": "GroupNorm",
+    "gn(groups=4)": "GroupNorm",
+    "gn(groups=1)": "LayerNorm",
+    "in": "InstanceNorm",
+    "wn": "WeightNorm",
+    "cwn": "centered WeightNorm",
+    "ws": "weight standardization",
+    "sn": "SpectralNorm",
+}
+FIRST = 1  # the first convolution of the first residual block and its norm, which the paper looks at; 0 is the stem
+
+PAPER = Recipe(
+    data="cifar10",
+    model="resnet101",
+    norms=("bn",),
+    seeds=(0, 1, 2),
+    epochs=200,
+    batch_size=64,
+    lr=0.001,
+    augment=("flip",),
+)
+LAPTOP = replace(
+    PAPER,
+    data_options={"side": 16, "train_size": 5000, "test_size": 2000},
+    model="resnet20",
+    model_options={"width": 0.5, "depth": 0.34},
+    epochs=12,
+    lr=0.05,
+)
+
+EACH_ALONE = "- Each verdict is a test of its own at 5 %, not corrected for their number."
+SMALLER = f"""\
+- The laptop preset has a ResNet of 8 layers with 8, 16 and 32 channels on 5000 images of CIFAR-10, averaged down to
+  16×16, in place of ResNet-101 on all of them; 2000 test images.
+- Its rate is 0.05 in place of 0.001: so few steps would change next to nothing at theirs, which has 200 epochs.
+- The paper does not say batch size, momentum and weight decay; here 64, 0.9 and 0.0005.
+{EACH_ALONE}"""
+
+
+def base(preset: str) -> Recipe:
+    """The training that a study varies. A smoke takes its images from digits, which need no files."""
+    if preset == SMOKE:
+        return replace(LAPTOP, data="digits", data_options={}, epochs=1, seeds=(0,), batch_size=512)
+    return PAPER if preset == "paper" else LAPTOP
+
+
+def groups_of(preset: str) -> str:
+    """GroupNorm with the usual 32 groups; narrow layers would have one channel in each of them."""
+    return "gn" if preset == "paper" else "gn(groups=4)"
+
+
+def norms_in(results: Results) -> list[str]:
+    """The norms of results, in the order of the plan."""
+    return list(dict.fromkeys(record.choices["norm"] for record in results.records))
+
+
+def parts_in(results: Results) -> list[str]:
+    """The parts of results, in the order of the plan."""
+    return list(dict.fromkeys(record.part for record in results.records))
+
+
+def curve(record: Record, probe: str, name: str, place: int = FIRST) -> list[float]:
+    """One number of a probe in every epoch."""
+    return [epoch[name][place] for epoch in record.curve[probe]]
+
+
+def everywhere(value: float, like: Mapping[Pair, float]) -> dict[Pair, float]:
+    """A bound, to be compared with measured values."""
+    return dict.fromkeys(like, value)

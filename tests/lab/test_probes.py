@@ -1,0 +1,55 @@
+"""What is measured inside the model after every epoch; the model does not notice."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from geonorm.lab.data import load
+from geonorm.lab.models import create_model
+from geonorm.lab.probes import PROBES, invariant_lengths, moments
+
+TASK = load("digits")
+
+
+@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("norm", ["bn", "gn(groups=4)", "wn", "none", "pop"])
+def test_nothing_about_the_model_changes(probe: str, norm: str) -> None:
+    if probe == "slopes" and norm != "pop":
+        pytest.skip("only POP-Norm has a κ to take slopes by")
+    model = create_model("mlp", norm, input_shape=TASK.input_shape, hidden=16).eval()
+    before = copy.deepcopy(model.state_dict())
+    PROBES[probe](model, TASK)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    assert not any(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize(("norm", "rows"), [("bn", 1), ("gn(groups=4)", 4), ("ln", 16), ("wn", 1)])
+def test_lengths_of_invariant_weights(norm: str, rows: int) -> None:
+    """Of the two hidden layers, not of the head; a part has so many rows."""
+    model = create_model("mlp", norm, input_shape=TASK.input_shape, hidden=16).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(0.5)
+    found = invariant_lengths(model, TASK)
+    # The bias of a layer counts where the norm does not take it away.
+    inputs = [inputs + (norm.startswith(("gn", "ln"))) for inputs in (64, 16)]
+    assert found["whole"] == pytest.approx([0.5 * (16 * size) ** 0.5 for size in inputs])
+    assert found["part"] == pytest.approx([0.5 * (rows * size) ** 0.5 for size in inputs])
+
+
+def test_moments_depend_on_the_size_of_the_weight_but_not_at_length_1() -> None:
+    torch.manual_seed(0)
+    model = create_model("mlp", "bn", input_shape=TASK.input_shape, hidden=16, layers=1)
+    before = moments(model, TASK)
+    with torch.no_grad():
+        model.get_parameter("layers.0.weight").mul_(10)
+        model.get_parameter("layers.0.bias").mul_(10)
+    after = moments(model, TASK)
+    x = model.get_submodule("layers.0")(TASK.train.sample(512).tensor().flatten(1)).detach()
+    assert after["gamma_gap"] == pytest.approx([float((1 - x.var(0, correction=0)).abs().mean())], rel=1e-5)
+    assert after["beta_gap"] == pytest.approx([10 * before["beta_gap"][0]], rel=1e-5)
+    for name in ("gamma_gap_unit", "gamma_share_unit", "beta_gap_unit"):
+        assert after[name] == pytest.approx(before[name], rel=1e-5)
