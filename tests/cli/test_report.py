@@ -19,6 +19,15 @@ def test_one_comparison_with_the_whole_page(here: Path, tiny: list[str], capsys:
     assert "<html" in (here / "out" / "compare-report" / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_folder_that_cannot_be_made(here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """What was found is told all the same."""
+    assert main(["compare", *tiny, "--out", "own.py"]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("norm ")
+    assert "the report cannot be written" in said.err
+    assert said.err.endswith("name another folder with --out\n")
+
+
 def test_several_comparisons_have_a_folder_each(
     here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str], quick_reports: list[tuple[Path, str | None]]
 ) -> None:

@@ -138,8 +138,10 @@ def test_damaged_figures(store: Store) -> None:
     store.finish(store.add(CHOICES), {"clean": {"accuracy": 0.9}}, 1.0)
     with sqlite3.connect(store.path) as file:
         file.execute("UPDATE results SET figures = replace(figures, ':', ';')")
-    with pytest.raises(StoreError, match=r"results\.sqlite are damaged .* move the file away"):
-        store.finished()
+        file.execute("UPDATE runs SET choices = replace(choices, ':', ';')")
+    for read in (store.finished, store.known):
+        with pytest.raises(StoreError, match=r"results\.sqlite are damaged .* move the file away"):
+            read()
 
 
 @pytest.mark.parametrize("table", ["CREATE TABLE people (name)", "CREATE TABLE runs (key, choices, score)"])

@@ -99,7 +99,7 @@ def run(chosen: argparse.Namespace) -> int:
     workers = chosen.workers or (default_workers(recipe.threads) if team.size == 1 else 1)
     failure = None
     try:
-        say(f"{number} runs, {workers} at a time; results go to {chosen.store}")
+        say(f"{number} run{'s' * (number != 1)}, {workers} at a time; results go to {chosen.store}")
         if already:
             say(f"{already} of {number} runs were there already")
         with shown(comparison.runs, comparison.store), results_alone():

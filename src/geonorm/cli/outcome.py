@@ -30,8 +30,11 @@ def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool
     said = answer(comparison, baseline)
     if not quiet:  # first what needs no folder, lest a full disk hide it
         print(f"{comparison.table()}\n\n{said}\n", flush=True)
-    with busy("writing the report"):
-        page = write(comparison, folder, baseline)
+    try:
+        with busy("writing the report"):
+            page = write(comparison, folder, baseline)
+    except OSError as error:
+        raise OSError(f"the report cannot be written ({error}); name another folder with --out") from error
     if not quiet:
         print(f"Page: {page}")
     return {

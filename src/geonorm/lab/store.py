@@ -170,7 +170,7 @@ class Store:
         """The choices of all runs, done or not, in the order they became known."""
         with self._open() as file:
             rows = file.execute("SELECT choices FROM runs ORDER BY rowid").fetchall()
-        return [json.loads(choices) for (choices,) in rows]
+        return [self._value(choices) for (choices,) in rows]
 
     def claim(self, key: str) -> bool:
         """Take a run that nobody works on and that is not done. False if there is nothing to do."""

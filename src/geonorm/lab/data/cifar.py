@@ -81,7 +81,8 @@ def how(name: str) -> str:
     if name not in ARCHIVES:
         return f"It is a subset in the compact layout of docs/data.md: put the folder {name} there."
     archive = ARCHIVES[name]
-    return f"load({name!r}, download=True) fetches {archive.url} (MD5 {archive.digest}, {archive.source})."
+    source = f"{archive.url} (MD5 {archive.digest}, {archive.source})"
+    return f"geonorm data fetch {name}, or load({name!r}, download=True), fetches {source}."
 
 
 def cifar(

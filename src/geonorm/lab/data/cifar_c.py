@@ -23,7 +23,7 @@ CORRUPTIONS = (
 )  # fmt: skip
 PER_SEVERITY = 10000
 HOW = (
-    f"load('cifar10c', download=True) fetches {ARCHIVES['cifar10c'].url} "
+    f"geonorm data fetch cifar10c, or load('cifar10c', download=True), fetches {ARCHIVES['cifar10c'].url} "
     f"(MD5 {ARCHIVES['cifar10c'].digest}, {ARCHIVES['cifar10c'].source}; 2.9 GB)."
 )
 _AGAIN = "Unpack CIFAR-10-C.tar again."
