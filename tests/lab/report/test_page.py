@@ -14,6 +14,7 @@ import pytest
 import chromium
 import geonorm
 from geonorm.lab import Comparison, Recipe, report
+from geonorm.lab.recipe import DIGITS
 from geonorm.lab.report import reproduce
 from geonorm.lab.report.contents import gather
 from geonorm.lab.report.page import page as page_of
@@ -158,6 +159,16 @@ def test_long_names_fit_a_phone(page: chromium.Page, tmp_path: Path) -> None:
     found = made_up(tmp_path / "r.sqlite", ["bn", name], lambda norm, corruption, seed: 0.9 + 0.01 * seed, model=name)
     page.open(report.write(found, tmp_path / "report"), 375)
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_first_comparison_fits_a_phone(page: chromium.Page, tmp_path: Path) -> None:
+    """The columns of ``make run`` side by side, with nothing to scroll to."""
+    recipe = Recipe.from_toml(DIGITS)
+    levels = {(norm, kind): 0.3 + 0.03 * i for i, norm in enumerate(recipe.norms) for kind in recipe.corruptions}
+    found = made_up(tmp_path / "r.sqlite", recipe.norms, around(levels), corruptions=recipe.corruptions)
+    page.open(report.write(found, tmp_path / "report"), 375)
+    assert page.run("document.querySelector('tbody').textContent").count("p < 0.001") > 5, "figures as wide as they get"
+    assert page.run("[document.querySelector('.wide')].every((table) => table.scrollWidth <= table.clientWidth)")
 
 
 def test_diverged_runs_do_not_break_the_curves(page: chromium.Page, tmp_path: Path) -> None:

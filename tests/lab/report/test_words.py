@@ -46,7 +46,7 @@ def test_higher_but_within_noise_of_the_baseline(tmp_path: Path) -> None:
 
     found = made_up(tmp_path / "r.sqlite", ["bn", "ln", "gn"], accuracy)
     assert report.answer(found) == (
-        "On clean data, LayerNorm comes out highest, 96.0 %, but within noise of BatchNorm (95.0 %); "
+        "On clean data, none is better than BatchNorm (95.0 %) beyond chance; the highest, LayerNorm, reaches 96.0 %; "
         "clearly behind: GroupNorm."
     )
 

@@ -88,7 +88,8 @@ def _said(verdict: Verdict) -> str:
     behind = [called(norm) for norm in there if _is_behind(verdict, norm)]
     tail = f"; clearly behind: {listed(behind)}" if behind else ""
     middle = f"{there[verdict.baseline].mean:.1f} %"
-    return f"{best} comes out highest, {highest}, but within noise of {baseline} ({middle}){_ahead(verdict)}{tail}"
+    top = f"the highest, {best}, reaches {highest}"  # named last: it leads by chance
+    return f"none is better than {baseline} ({middle}) beyond chance; {top}{_ahead(verdict)}{tail}"
 
 
 def _reached(there: Mapping[str, Summary]) -> str:
