@@ -105,7 +105,8 @@ def _cell(contents: Contents, column: Column, norm: str) -> Cell:
         lines.append("baseline")
     elif norm in verdict.to_baseline:
         gap = verdict.to_baseline[norm]
-        text = escape(f"{signed(gap.mean)}, {probability(gap.p)}")
+        p = escape(probability(gap.p)).replace(" ", "&nbsp;")  # a phone breaks the line before it
+        text = f"{signed(gap.mean)}, {p}"
         lines.append(f'<span class="{"real" if gap.is_real else "chance"}">{text}</span>')
     if found.lost:
         lines.append(f"{found.lost} lost")
