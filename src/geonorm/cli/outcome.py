@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,9 @@ def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool
     from ..lab.report import answer, write
 
     said = answer(comparison, baseline)
-    if not quiet:  # first what needs no folder, lest a full disk hide it
-        print(f"{comparison.table()}\n\n{said}\n", flush=True)
+    if not quiet:  # first what needs no folder, lest a full disk hide it; the page is for a reader that has left too
+        with contextlib.suppress(BrokenPipeError):
+            print(f"{comparison.table()}\n\n{said}\n", flush=True)
     try:
         with busy("writing the report"):
             page = write(comparison, folder, baseline)
