@@ -130,7 +130,7 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team:
         news.append(Epoch(training.done, figures, now - start))
         if now - last_saved >= SAVE_EVERY or training.done == run["epochs"]:
             store.epochs(run.key, news)
-            _save(training, saved)
+            save(training, saved)
             news, last_saved = [], time.perf_counter()
         if watch is not None:
             watch(run, training.done, figures)
@@ -177,8 +177,8 @@ def _resume(training: Training, state: dict[str, Any], path: Path) -> None:
         ) from error
 
 
-def _save(training: Training, path: Path) -> None:
-    """Written beside and moved into place: a kill leaves the old state or the new one."""
+def save(training: Training, path: Path) -> None:
+    """Keep the state of a run, written beside and moved into place: a kill leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(f".{os.getpid()}")
     try:

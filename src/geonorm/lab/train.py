@@ -24,20 +24,20 @@ _TEST_BATCH = 512
 
 
 class _Step(NamedTuple):
-    """The loss of a whole batch; loss, guess and label of each sample of this process before the step."""
+    """The loss of a whole batch; highest score, its class and label of each sample of this process before the step."""
 
     loss: float
-    each: Tensor
+    highest: Tensor
     guesses: Tensor
     labels: Tensor
 
 
 def _hits_of(steps: Sequence[_Step]) -> int:
-    """How many guesses were right; the guess of a sample without a finite loss was none."""
+    """How many guesses were right; one with scores that are no numbers was none."""
     if not steps:
         return 0
-    _, each, guesses, labels = zip(*steps, strict=True)
-    return int((torch.cat(guesses).eq(torch.cat(labels)) & torch.cat(each).isfinite()).sum())
+    _, highest, guesses, labels = zip(*steps, strict=True)
+    return int((torch.cat(guesses).eq(torch.cat(labels)) & torch.cat(highest).isfinite()).sum())
 
 
 class Training:
@@ -104,17 +104,24 @@ class Training:
         if not self.checked:  # in words, once
             check_scores(scores, batch.labels)
             self.checked = True
-        each = nn.functional.cross_entropy(scores, batch.labels, reduction="none")
-        if self.team.size == 1:
-            loss = whole = self.loss(each).loss
-        else:  # the gradient of a loss are its weights, and those need all samples; DDP divides by the processes
-            found = self.loss(self.team.joined(each, size))
-            whole = found.loss
-            loss = (each * self.team.part(found.weights)).sum() * self.team.size
+        loss, whole = self._losses(scores, batch.labels, size)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return _Step(whole.item(), each.detach(), scores.detach().argmax(1), batch.labels)
+        return _Step(whole.item(), *scores.detach().max(1), batch.labels)
+
+    def _losses(self, scores: Tensor, labels: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """The loss to differentiate, of this process's part; and that of the whole batch."""
+        if self.team.size == 1 and self.choices["loss"] == "erm":
+            mean = nn.functional.cross_entropy(scores, labels)  # torch's own is one operation
+            return mean, mean
+        each = nn.functional.cross_entropy(scores, labels, reduction="none")
+        if self.team.size == 1:
+            whole = self.loss(each).loss
+            return whole, whole
+        # The gradient of a loss are its weights, and those need all samples; DDP divides by the processes.
+        found = self.loss(self.team.joined(each, size))
+        return (each * self.team.part(found.weights)).sum() * self.team.size, found.loss
 
     def state(self) -> dict[str, Any]:
         """Everything that the next epoch depends on."""

@@ -11,6 +11,7 @@ from ..statistics import Summary, Verdict
 from .contents import Contents, gather
 from .phrases import called, circumstances, listed, number, probability, sentence
 
+_WIDE = 5.0  # points between the lowest and the highest norm that nobody would take for noise without a word
 _ENOUGH = 5  # seeds: with fewer, only very large differences can be told from chance
 
 
@@ -72,6 +73,12 @@ def _said(verdict: Verdict) -> str:
     if not verdict.is_tested or (verdict.is_noise and verdict.pairs < _ENOUGH):
         return f"{_reached(there)}, but {_why_nothing_is_told(verdict)}"
     if verdict.is_noise:
+        if max(found.mean for found in there.values()) - min(found.mean for found in there.values()) > _WIDE:
+            widest = max(there, key=lambda norm: there[norm].deviation)
+            return (
+                f"{_reached(there)}, but runs of the same norm vary too much to tell them from {baseline} "
+                f"({called(widest)} ± {there[widest].deviation:.1f}); more seeds may"
+            )
         low, high = (f"{end(found.mean for found in there.values()):.1f}" for end in (min, max))
         span = f"{low}–{high} %" if low != high else f"{high} %"
         if len(there) == 2:
