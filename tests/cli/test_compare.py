@@ -123,7 +123,7 @@ def test_the_built_in_comparison(here: Path, capsys: pytest.CaptureFixture[str])
     assert main(["compare", "--seeds", "1", "--epochs", "1", "--workers", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["finished"]) == 8 * 2
-    assert {run["corruption"] for run in found["finished"]} == {"clean", "offset(share=0.1, strength=30)"}
+    assert {run["corruption"] for run in found["finished"]} == {"clean", "offset(share=0.1, strength=50)"}
 
 
 @pytest.mark.parametrize(
