@@ -33,7 +33,7 @@ def test_smoke(study: Study, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_the_page_is_what_the_results_give(path: Path, tmp_path: Path) -> None:
-    """`geonorm reproduce NAME --pages docs/reproduce` writes it anew."""
+    """`reproduce.write_page` with docs/reproduce as its folder writes it anew."""
     name = path.parent.name
     page = write_page(name, results.read(path), tmp_path)
     for made in page.parent.iterdir():
