@@ -56,7 +56,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "momentum is 1": "model.norm.momentum = 0.1",
         "momentum is 9": f"model.norm.momentum = 0.1\n{_RECALIBRATE}",
         "eps is 0.5": "model.norm.eps = 1e-5",
-        "a bias in front of a BatchNorm": 'model.conv.register_parameter("bias", None)    # or bias=False from the start',
+        "a bias in front of a BatchNorm": 'model.conv.register_parameter("bias", None)    # or bias=False at first',
         "two BatchNorms in a row": "model.norm = model.norm[0]",
         "one BatchNorm in two places": f"model.blocks[0].norm2 = nn.BatchNorm2d(8)\n{_RECALIBRATE}",
     },
@@ -104,7 +104,20 @@ def said(told: Diagnosis, fault: Fault) -> str:
 def entry(shown: Shown) -> str:
     """Its part of the page."""
     name = shown.fault[0].upper() if shown.fault[0].isascii() else shown.fault[0]
-    lines = [f"### {name}{shown.fault[1:]}", "", "```text", shown.said, "```", "", "Mended by", "", "```py", shown.mend, "```", ""]
+    lines = [
+        f"### {name}{shown.fault[1:]}",
+        "",
+        "```text",
+        shown.said,
+        "```",
+        "",
+        "Mended by",
+        "",
+        "```py",
+        shown.mend,
+        "```",
+        "",
+    ]
     if shown.left:
         lines += [f"What is left: {', '.join(shown.left)}.", ""]
     return "\n".join(lines)
