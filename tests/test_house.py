@@ -48,7 +48,7 @@ def test_imports_point_down(path: Path) -> None:
 
 
 def test_contributing_is_short() -> None:
-    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 60
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 80
 
 
 def public_things() -> list[object]:
