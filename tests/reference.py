@@ -37,13 +37,13 @@ def names(module: str) -> dict[str, str]:
 
 
 def directives(page: str) -> str:
-    """What stands in the page: a directive for each name, functions in the order of the alphabet before classes."""
+    """What stands in the page: a directive for each name by the alphabet, functions first; of the layers, classes."""
     lines = []
     for module in PAGES[page]:
         if len(PAGES[page]) > 1:
             lines.append(f"## {module}\n")
         public = importlib.import_module(module)
         found = names(module)
-        order = sorted(found, key=lambda name: (inspect.isclass(getattr(public, name)), name.lower()))
+        order = sorted(found, key=lambda name: (inspect.isclass(getattr(public, name)) != (page == "nn"), name.lower()))
         lines += [f"::: {found[name]}\n" for name in order]
     return "\n".join(lines)

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 # A block of code, and the block of text right below it, which is what it prints; "..." stands for anything.
-BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
+BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```(?:text|{ \.text \.wrap })\n(.*?)```)?", re.DOTALL)
 
 
 def named(page: Path) -> str:
