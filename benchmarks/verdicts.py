@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reproduce from the results of the studies, which ``geonorm reproduce --out results`` adds to."""
+"""Writes the pages of docs/reproduce from results/NAME/PRESET.jsonl, copies of what ``geonorm reproduce`` wrote."""
 
 from __future__ import annotations
 
