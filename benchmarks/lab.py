@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ from geonorm.lab.choices import parse_evaluation
 from geonorm.lab.data import Task
 from geonorm.lab.evaluate import evaluate
 from geonorm.lab.recipe import Run
-from geonorm.lab.runner import Named, checkpoint_of, save
+from geonorm.lab.runner import Named
 from geonorm.lab.store import Epoch
 from geonorm.lab.team import Team
 from geonorm.lab.train import Training, correct
@@ -47,16 +48,21 @@ def cost(recipe: Recipe, rounds: int) -> dict[str, float]:
     run = recipe.runs()[0]
     task = Named().task(run)
     ours, bare = Training(model_of(run, task), task, run.choices), Bare(model_of(run, task), task)
-    times: dict[str, list[float]] = {"bare": [], "runner": [], "rest": []}
+    ratios, epochs, once = [], [], []
     order = random.Random(0)
-    for turn in range(rounds):  # epoch by epoch in turns: the machine may change its pace between two whole runs
-        for name, work in order.sample([("bare", bare.epoch), ("runner", ours.epoch)], 2):
-            times[name].append(seconds(work))
-        if turn % 8 == 0:
-            times["rest"].append(seconds(lambda: rest(run, ours)))
-    epoch, plain, once = (statistics.median(times[name]) for name in ("runner", "bare", "rest"))
-    more = (recipe.epochs * epoch + once) / (recipe.epochs * plain) - 1
-    return {"cost": more, "epoch": epoch, "bare epoch": plain, "once in a run": once}
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "r.sqlite")
+        for turn in range(rounds):  # epoch by epoch in turns: the machine may change its pace between two whole runs
+            spent = {
+                name: seconds(work) for name, work in order.sample([("bare", bare.epoch), ("runner", ours.epoch)], 2)
+            }
+            ratios.append(spent["runner"] / spent["bare"])
+            epochs.append(spent["bare"])
+            if turn % 8 == 0:
+                once.append(seconds(partial(rest, Run({**run.choices, "seed": turn}), ours, store)))
+    ratio, epoch, end = (statistics.median(values) for values in (ratios, epochs, once))
+    more = ratio - 1 + end / (recipe.epochs * epoch)
+    return {"cost": more, "in an epoch": ratio - 1, "bare epoch": epoch, "once in a run": end}
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -90,16 +96,13 @@ class Bare:
         return total, float(correct(self.model, self.task.test).double().mean())
 
 
-def rest(run: Run, training: Training) -> None:
-    """What the runner does once in a run: a store, the epochs, the saved state, the final test."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "r.sqlite")
-        store.add(run.choices)
-        store.claim(run.key)
-        store.epochs(run.key, [Epoch(i + 1, {"loss": 0.0, "accuracy": 0.0}, 0.0) for i in range(SMALL.epochs)])
-        save(training, checkpoint_of(store, run))
-        found = evaluate(training.model, training.task, parse_evaluation("clean"), 0)
-        store.finish(run.key, {"clean": found}, 0.0)
+def rest(run: Run, training: Training, store: Store) -> None:
+    """What the runner does once in a run, beside its epochs: a claim, the curve, the final test, the result."""
+    store.add(run.choices)
+    store.claim(run.key)
+    store.epochs(run.key, [Epoch(i + 1, {"loss": 0.0, "accuracy": 0.0}, 0.0) for i in range(SMALL.epochs)])
+    found = evaluate(training.model, training.task, parse_evaluation("clean"), 0)
+    store.finish(run.key, {"clean": found}, 0.0)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
 """Settings of all tests."""
 
 import os
+import signal
 
 import torch
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers are as many as there are cores: threads of their own would only wait for each other.
     torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell makes its background jobs deaf to Ctrl-C, and all that they start; tests send it to commands.
+    signal.signal(signal.SIGINT, signal.default_int_handler)

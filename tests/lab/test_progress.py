@@ -12,6 +12,7 @@ from geonorm.lab.bars import busy
 from geonorm.lab.progress import Lines, LiveTable, Watcher, shown
 from geonorm.lab.recipe import Run
 from geonorm.lab.store import Epoch
+from geonorm.surgery.progress import progress, without_bars
 
 RUNS = Recipe(norms=("bn", "ln"), seeds=(0, 1), epochs=10).runs()
 FIGURES = {"loss": 0.25, "accuracy": 0.75}
@@ -117,3 +118,11 @@ def test_busy_says_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with busy("counting") as say:
         say("one")
     assert capsys.readouterr() == ("", "one\n")
+
+
+def test_verbs_inside_a_run_show_no_bars_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    tqdm = pytest.importorskip("tqdm.auto")
+    monkeypatch.setattr(tqdm, "tqdm", lambda items, **options: [f"bar of {options['desc']}"])
+    assert list(progress([1, 2], "work")) == ["bar of work"]
+    with without_bars():
+        assert list(progress([1, 2], "work")) == [1, 2]

@@ -16,6 +16,7 @@ from ..nn.specs import create_norm, parse_spec
 from .augment import AUGMENTS
 from .choices import known, parse_corruption, parse_evaluation, parse_loss, spelled
 from .extras import need
+from .models.newton import NEWTON
 from .probes import PROBES
 from .store import key_of
 
@@ -26,7 +27,7 @@ DECAYS = ("constant", "linear", "cosine", "step")
 
 
 def _check_norm(spec: str) -> None:
-    if spec == OWN:
+    if spec in (OWN, NEWTON):
         return
     parsed = parse_spec(spec)
     if parsed.norm.build is not None:
@@ -53,7 +54,8 @@ class Recipe:
         data_options: its options.
         model: name of the network, see ``geonorm.lab.models.models()``; or ``file.py:function``.
         model_options: its options, such as width.
-        norms: specs, see ``geonorm.norms()``; ``"own"`` leaves the norms of a model of your own.
+        norms: specs, see ``geonorm.norms()``; ``"own"`` leaves the norms of a model of your own; ``"newton"`` is the
+            AugNorm layer as it was published, with a learned φ without bounds.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         corruptions: of the training samples: ``"clean"``, ``"offset(share=0.1)"``, ...
         evaluations: of the trained model: ``"clean"``, ``"noise(std=0.25)"``, ``"bim(eps=0.03)"``, ...; with

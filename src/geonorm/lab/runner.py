@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from ..surgery.progress import without_bars
 from .choices import parse_corruption, parse_evaluation
 from .complaint import complaint
 from .data import Task, load
@@ -91,7 +92,7 @@ def work_through(
         if not team.told(team.leads and store.claim(run.key)):
             continue
         try:
-            with surroundings(run["seed"]):
+            with surroundings(run["seed"]), without_bars():
                 carry_out(run, store, source, watch, team)
         except Exception as error:
             store.release(run.key)
@@ -128,12 +129,14 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team:
             continue
         now = time.perf_counter()
         news.append(Epoch(training.done, figures, now - start))
-        if now - last_saved >= SAVE_EVERY or training.done == run["epochs"]:
+        if now - last_saved >= SAVE_EVERY:
             store.epochs(run.key, news)
             save(training, saved)
             news, last_saved = [], time.perf_counter()
         if watch is not None:
             watch(run, training.done, figures)
+    if news:
+        store.epochs(run.key, news)
     results = {text: evaluate(training.model, task, parse_evaluation(text), run["seed"]) for text in run["evaluations"]}
     if team.leads:
         store.finish(run.key, results, store.seconds(run.key))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,23 +21,30 @@ from .probes import PROBES
 from .team import Team
 
 _TEST_BATCH = 512
+_TOGETHER = 32  # batches whose scores are kept until they are counted
 
 
-class _Step(NamedTuple):
-    """The loss of a whole batch; highest score, its class and label of each sample of this process before the step."""
+class _Hits:
+    """Counts samples that were guessed rightly, several batches at a time: in small networks each operation counts."""
 
-    loss: float
-    highest: Tensor
-    guesses: Tensor
-    labels: Tensor
+    def __init__(self) -> None:
+        self.counted = 0
+        self.scores: list[Tensor] = []
+        self.labels: list[Tensor] = []
 
+    def add(self, scores: Tensor, labels: Tensor) -> None:
+        """One more batch."""
+        self.scores.append(scores.detach())
+        self.labels.append(labels)
+        if len(self.scores) == _TOGETHER:
+            self.count()
 
-def _hits_of(steps: Sequence[_Step]) -> int:
-    """How many guesses were right; one with scores that are no numbers was none."""
-    if not steps:
-        return 0
-    _, highest, guesses, labels = zip(*steps, strict=True)
-    return int((torch.cat(guesses).eq(torch.cat(labels)) & torch.cat(highest).isfinite()).sum())
+    def count(self) -> int:
+        """How many were right up to now."""
+        if self.scores:
+            self.counted += int(_hits(torch.cat(self.scores), torch.cat(self.labels), 1).sum())
+            self.scores, self.labels = [], []
+        return self.counted
 
 
 class Training:
@@ -73,19 +80,18 @@ class Training:
         for group in self.optimizer.param_groups:
             rate = of["lr"] * decayed(of["decay"], self.done / of["epochs"], of["milestones"])
             group["lr"] = rate * group.get("share", 1.0)
-        # Dropout draws the same in an epoch that is taken up again; each process its own.
-        torch.manual_seed(2_000_003 * seed + 1_009 * self.team.rank + self.done)
+        # Dropout draws the same in an epoch that is taken up again; each process its own. The lab trains on the CPU;
+        # torch.manual_seed would note the seed for other devices as well, which takes a fifth of a small step.
+        torch.default_generator.manual_seed(2_000_003 * seed + 1_009 * self.team.rank + self.done)
         self.called.train()
-        total, number = 0.0, 0
-        steps: list[_Step] = []  # what they say about accuracy is read after the last: each small operation counts
+        total, number, hits = 0.0, 0, _Hits()
         for size, batch in shuffled(self.task.train, of["batch_size"], seed, self.done, self.team):
-            steps.append(self._step(self._augmented(batch), size))
-            total, number = total + steps[-1].loss * size, number + size
+            total, number = total + self._step(self._augmented(batch), size, hits) * size, number + size
         self.done += 1
         right = correct(self.model, self.task.test, self.team)
         figures: dict[str, Any] = {
             "loss": total / max(1, number),
-            "train_accuracy": self.team.total(_hits_of(steps)) / max(1, number),
+            "train_accuracy": self.team.total(hits.count()) / max(1, number),
             "accuracy": float(right.double().mean()),
         }
         exponents = learned_exponents(self.model)
@@ -98,8 +104,8 @@ class Training:
             batch = batch._replace(inputs=(AUGMENTS[name](batch.inputs[0]), *batch.inputs[1:]))
         return batch
 
-    def _step(self, batch: Batch, size: int) -> _Step:
-        """One step on a batch of which this process has a part."""
+    def _step(self, batch: Batch, size: int, hits: _Hits) -> float:
+        """One step on a batch of which this process has a part; the loss of the whole batch."""
         scores = batch.scores(self.called)
         if not self.checked:  # in words, once
             check_scores(scores, batch.labels)
@@ -108,7 +114,8 @@ class Training:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return _Step(whole.item(), *scores.detach().max(1), batch.labels)
+        hits.add(scores, batch.labels)
+        return whole.item()
 
     def _losses(self, scores: Tensor, labels: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """The loss to differentiate, of this process's part; and that of the whole batch."""

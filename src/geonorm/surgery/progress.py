@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 T = TypeVar("T")
+_shown: ContextVar[bool] = ContextVar("shown", default=True)
 
 
 def progress(items: Iterable[T], what: str) -> Iterator[T]:
     """The items, with a bar on stderr from the fifth second on."""
+    if not _shown.get():
+        return iter(items)
     try:
         from tqdm.auto import tqdm
     except ImportError:
         return iter(items)
     return iter(tqdm(items, desc=what, delay=5, leave=False))
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """No bars inside: whoever calls shows how all of it gets on."""
+    before = _shown.set(False)
+    try:
+        yield
+    finally:
+        _shown.reset(before)

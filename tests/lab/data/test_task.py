@@ -87,7 +87,12 @@ def test_subpopulations() -> None:
 
 def test_sources(folder: Path) -> None:
     found = {source.name: source for source in sources()}
-    assert [name for name, source in found.items() if source.at_hand] == ["digits", "subpopulations", "stripes"]
+    assert [name for name, source in found.items() if source.at_hand] == [
+        "digits",
+        "subpopulations",
+        "stripes",
+        "regular_graphs",
+    ]
     assert "celeba/list_attr_celeba.txt" in found["celeba"].where
     assert str(folder) in found["celeba"].where
     assert all(source.how for source in found.values() if not source.at_hand)
@@ -127,3 +132,15 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ImportError, match=r"scikit-learn is needed here and not installed: pip install 'geonorm\[lab\]'"
     ):
         load("digits")
+
+
+def test_regular_graphs() -> None:
+    pytest.importorskip("torch_geometric")
+    task = load("regular_graphs", train_size=12, test_size=6)
+    for graph in task.train.x:
+        degree = torch.bincount(graph.edge_index[0], minlength=len(graph.x))
+        assert torch.equal(degree, torch.bincount(graph.edge_index[1], minlength=len(graph.x)))
+        assert (degree == 2 * (int(graph.y) + 1)).all()
+        assert len(graph.edge_index.unique(dim=1).T) == len(graph.edge_index.T), "an edge stands twice"
+    with pytest.raises(ValueError, match="classes to be a whole number from 2 to 7"):
+        load("regular_graphs", classes=8)

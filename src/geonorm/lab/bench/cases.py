@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ... import nn as ours
 from ...ops import using_backend
-from ..models import resnet20
-from .peers import Clone, MedianNorm, NewtonNorm
+from ..models import NewtonNorm, resnet20
+from .peers import Clone, MedianNorm
 from .timing import saved_bytes, step
 
 Layer: TypeAlias = Callable[..., Tensor]

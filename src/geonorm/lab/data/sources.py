@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from . import adult, celeba, cifar, cifar_c, civil_comments, compas, embedded, image_folder, stripes, tu_graphs
+from . import regular_graphs as regular
 from .download import ARCHIVES
 from .download import fetch as download
 from .errors import DataError
@@ -53,6 +54,7 @@ _KNOWN: dict[str, _Known] = {
     "digits": _Known("1797 digits of 8×8 pixels (scikit-learn)", embedded.digits),
     "subpopulations": _Known("two Gaussian classes, a spurious feature, a minority", embedded.subpopulations),
     "stripes": _Known("images of stripes, made on the spot; their direction is the class", stripes.stripes),
+    "regular_graphs": _Known("graphs whose nodes have equal degrees, which are the class", regular.regular_graphs),
     **{
         name: _Known(
             line,

@@ -7,6 +7,7 @@ from .efficientnet import EfficientNetB0
 from .graph import GraphNet
 from .mlp import MLP
 from .mobilenet import MobileNetV2
+from .newton import NewtonNorm
 from .parts import ACTIVATIONS, Standardize, make_activation
 from .resnet import CifarResNet, resnet20
 from .vgg import VGG
@@ -21,6 +22,7 @@ __all__ = [
     "EfficientNetB0",
     "GraphNet",
     "MobileNetV2",
+    "NewtonNorm",
     "Standardize",
     "create_model",
     "make_activation",

@@ -18,6 +18,7 @@ from .efficientnet import EfficientNetB0
 from .graph import GraphNet
 from .mlp import MLP
 from .mobilenet import MobileNetV2
+from .newton import NEWTON
 from .parts import Standardize
 from .resnet import resnet20
 from .vgg import vgg16, vgg19
@@ -119,6 +120,8 @@ def why_not(name: str, norm: str | Spec) -> str:
         >>> why_not("mlp", "in")
         "'in' is over instance, which 'mlp' on features cannot have; it takes norms over batch, group, layer, weights"
     """
+    if norm == NEWTON:
+        return ""
     model, spec = _model(name), parse_spec(norm)
     if model.inputs == "graphs" and spec.norm.before:
         return f"{spec.norm.name!r} stands before Linear and Conv layers, and {name!r} has graph convolutions"
@@ -154,7 +157,8 @@ def create_model(
 
     Args:
         name: see ``models()``.
-        norm: a spec, see ``geonorm.norms()``, or a callable from channels to a layer.
+        norm: a spec, see ``geonorm.norms()``; a callable from channels to a layer; or ``"newton"``, the published
+            AugNorm with a learned φ.
         activation: by name; without it the network's own.
         classes: number of outputs.
         input_shape: of one sample: (channels, height, width) or (features,); without it the papers'.
@@ -179,7 +183,7 @@ def create_model(
         raise ValueError("expected both mean and std, or neither")
     if place not in _PLACES:
         raise ValueError(f"expected place to be one of {', '.join(_PLACES)} (got {place!r})")
-    spec = parse_spec(norm) if isinstance(norm, str) else None
+    spec = parse_spec(norm) if isinstance(norm, str) and norm != NEWTON else None
     if spec is not None and why_not(name, spec):
         raise ValueError(why_not(name, spec))
     moved = spec is not None and ((spec.norm.before and place != "behind") or spec.norm.build is None)

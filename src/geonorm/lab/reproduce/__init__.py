@@ -89,7 +89,8 @@ def reproduce(
 
 
 def write_page(name: str, found: Results, folder: str | Path) -> Path:
-    """The page of a study from its results; its path."""
+    """The page of a study from its results; its path. That of another preset than the laptop's says so in its name."""
     chosen = study(name)
     command = f"geonorm reproduce {name} --preset {found.preset}"
-    return page.write(name, chosen.line, chosen.source, command, chosen.read(found), Path(folder))
+    titled = name if found.preset == PRESETS[0] else f"{name}-{found.preset}"
+    return page.write(titled, chosen.line, chosen.source, command, chosen.read(found), Path(folder))

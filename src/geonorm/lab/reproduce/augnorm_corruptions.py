@@ -106,8 +106,7 @@ _DIFFERS = f"""\
 - The `laptop` preset trains the small VGG of that study and tests on worse images of our own making, at severities 1 to
   5, with {SAMPLES:,} of the test images: normal noise (not cut at 0 and 1), Gaussian blur, added brightness, lost
   contrast. They are **not the official CIFAR-10-C**, and accuracies are not comparable with published ones.
-- The training images are clean, and the statistics of the norms stay those of the training.
-- Every verdict stands alone at 5 %; they are not corrected for their number."""
+- The training images are clean, and the statistics of the norms stay those of the training."""
 
 STUDY = Study(
     name="augnorm-corruptions",

@@ -157,8 +157,7 @@ _DIFFERS = """\
 - φ=2 with the spread `rms` is BatchNorm.
 - Digits: 8×8 pixels, a network of two hidden layers of 64 units, SGD with rate 0.1 and momentum 0.9, batches of 64.
 - CIFAR-10, `laptop` preset: the small VGG of [augnorm-cifar](augnorm-cifar.md), on 5,000 images. `paper` preset:
-  ResNet-18 with the protocol of that study.
-- Every verdict stands alone at 5 %; they are not corrected for their number."""
+  ResNet-18 with the protocol of that study."""
 
 STUDY = Study(
     name="augnorm-phi",

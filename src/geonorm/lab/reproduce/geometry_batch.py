@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..recipe import Recipe
 from ..statistics import summarize
-from .geometry import EACH_ALONE, LAPTOP, SOURCE
+from .geometry import LAPTOP, SOURCE
 from .page import Block, Chart, Line, Page, Table, spread
 from .results import Pair, Results, accuracy
 from .study import SMOKE, Study
@@ -118,8 +118,7 @@ _DIFFERS = f"""\
 - Large batches make fewer steps in as many epochs. So batches are compared twice: after as many epochs, and after as
   many steps, where large ones see more samples.
 - The rate is the best of {", ".join(f"{rate:g}" for rate in RATES)} for each batch and width. It is chosen by the
-  test images: a little flattering for all alike.
-{EACH_ALONE}"""
+  test images: a little flattering for all alike."""
 
 STUDY = Study(
     name="geometry-batch",

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ..recipe import Recipe
 from ..statistics import summarize
-from .geometry import EACH_ALONE, LABELS, PAPER, SOURCE, groups_of, norms_in
+from .geometry import LABELS, PAPER, SOURCE, groups_of, norms_in
 from .page import Block, Chart, Line, Page, Table, mean_line, spread
 from .results import Pair, Record, Results, accuracy
 from .study import SMOKE, Study
@@ -188,8 +188,7 @@ _DIFFERS = f"""\
   rate to the largest: under SGD they turn back where weights explode. The last verdict reads SGD's accuracy between its
   rates, where SphereSGD's effective rate lies within them.
 - Rates from {RATES[0]:g} to {RATES[-1]:g}; what bears more rates depends on this choice. Verdicts over norms and seeds
-  together take these as independent, which they are only in part.
-{EACH_ALONE}"""
+  together take these as independent, which they are only in part."""
 
 STUDY = Study(
     name="geometry-sphere",

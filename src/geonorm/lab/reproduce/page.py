@@ -12,6 +12,7 @@ from .verdicts import Verdict
 
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")  # Okabe and Ito
 DASHES = ("-", "--", "-.", ":")
+_EACH = "Each claim is tested by itself: of twenty without substance one may come out at p < 0.05 by chance."
 
 
 class Table(NamedTuple):
@@ -90,14 +91,15 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     folder.mkdir(parents=True, exist_ok=True)
     parts = [f"# {name}\n", f"{line}\n", f"Source: {source}. Run here with `{command}`.\n", "## Verdicts\n"]
     heads = ("claim", "published", "ours", "verdict", "why")
-    parts.append(_markdown(heads, [(one[0], one[1], one[2], f"**{one[3]}**", one[4]) for one in page.verdicts]))
+    parts.append(markdown(heads, [(one[0], one[1], one[2], f"**{one[3]}**", one[4]) for one in page.verdicts]))
+    parts.append(f"{_EACH}\n")
     parts.append(f"## How ours differs\n\n{page.differs}\n")
     for block in page.blocks:
         if isinstance(block, Chart) and not block.panels:
             continue  # nothing is trained yet that it could show
         parts.append(f"## {block.title}\n")
         if isinstance(block, Table):
-            parts.append(_markdown(block.heads, block.rows))
+            parts.append(markdown(block.heads, block.rows))
             if block.note:
                 parts.append(f"{block.note}\n")
         else:
@@ -109,7 +111,8 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     return path
 
 
-def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
 

@@ -208,7 +208,6 @@ _DIFFERS = """\
 - Each norm is measured along its own training. A smaller variance or constant is no faster training by itself: both
   change when weights are only written in other units, as κ does.
 - Between a norm and the next convolution stands a max pooling beside the activation; it moves the mean as well.
-- p values are not corrected for the number of claims.
 - Network and training are those of popnorm-kappa's laptop preset; slopes are of a perceptron with three hidden layers
   on digits, with a POP-Norm before every layer."""
 
