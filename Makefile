@@ -8,7 +8,7 @@ COMPAT := .venv-compat
 TESTS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-compat test-native-asan lint bench docs setup clean
+.PHONY: help run test test-full test-compat test-native-asan lint bench docs dist setup clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ bench: $(READY)  ## speed as ratios to torch's own; writes the tables of the doc
 docs: $(VENV)/.ready-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+dist: $(VENV)/.ready-dist  ## wheel and sdist, into dist/
+	$(BIN)/python -m build --outdir dist
+
 setup: $(TOOLS)  ## create .venv and install everything the other targets need
 
 clean:  ## remove the environment and everything built
@@ -58,7 +61,7 @@ $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/geonorm/csrc/*)
 
 $(TOOLS): $(READY)
 	@echo "Installing what tests and checks need (once; about a minute) ..."
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,lab,test,compat,lint]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,lab,test,compat,lint,docs,dist]"
 	$(BIN)/pip install --quiet --no-deps pytorchcv # it asks for torchvision, which the models in the tests do not need
 	@touch $@
 
@@ -72,4 +75,8 @@ $(COMPAT)/.ready: pyproject.toml constraints.txt
 
 $(VENV)/.ready-docs: $(READY)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	@touch $@
+
+$(VENV)/.ready-dist: $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dist]"
 	@touch $@

@@ -1,0 +1,34 @@
+"""The comparison of ``make run`` as a table of the docs: eight norms on digits, clean and with broken samples.
+
+``python benchmarks/digits.py`` carries it out in two minutes, or reads ``out/compare.sqlite`` where ``make run`` has
+done so; another file of results may be named.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from run import DOCS, keep
+
+from geonorm.lab import Recipe, report, run
+from geonorm.lab.recipe import DIGITS
+from geonorm.lab.statistics import summarize
+
+
+def main() -> None:
+    store = Path(sys.argv[1] if len(sys.argv) > 1 else "out/compare.sqlite")
+    found = run(Recipe.from_toml(DIGITS), store)
+    with tempfile.TemporaryDirectory() as folder:
+        report.write(found, folder)
+        table = Path(folder, "table.md").read_text(encoding="utf-8").strip()
+    means = {
+        column.corruption: {norm: summarize(runs.values()).mean for norm, runs in norms.items()}
+        for column, norms in found.accuracies().items()
+    }
+    keep("digits", DOCS / "choosing.md", f"{table}\n\n> {report.answer(found).strip()}\n", means)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The table of results in the README, from what is stored: ``python benchmarks/readme.py`` writes it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from run import DOCS, KEPT
+
+README = DOCS.parent / "README.md"
+
+
+def table() -> str:
+    """A row for each thing that was measured."""
+    clean, broken = json.loads(KEPT.read_text(encoding="utf-8"))["digits"]["result"].values()
+    spread = f"{min(clean.values()):.1f} to {max(clean.values()):.1f} %"
+    held = ", ".join(f"`{norm}` {broken[norm]:.1f} %" for norm in ("bn", "augbn(phi=1.5)", "robustbn", "ln"))
+    rows = [
+        ("eight norms on digits, five seeds", f"{spread}: none told from BatchNorm", "choosing.md"),
+        ("the same, one training sample in ten broken", held, "choosing.md"),
+        (
+            "time to train a layer, over torch's BatchNorm2d, CPU",
+            f"φ=1.5: {ratio('BatchNorm2d, φ=1.5')}, robust spread: {ratio('BatchNorm2d, robust spread')}, "
+            f"POP-Norm: {ratio('PopNorm2d')}",
+            "speed.md",
+        ),
+        ("the same for a step of ResNet-20", f"φ=1.5: {ratio('ResNet-20 step, φ=1.5')}", "speed.md"),
+        ("faults planted into networks, and found", found_faults(), "analysis/gallery.md"),
+        ("statements of the papers that do not hold as printed", f"{errata()}, each with how to see it", "errata.md"),
+    ]
+    lines = ["| what | measured | more |", "| --- | --- | --- |"]
+    lines += [f"| {what} | {said} | [{page.split('/')[-1][:-3]}](docs/{page}) |" for what, said, page in rows]
+    return "\n".join(lines) + "\n"
+
+
+def ratio(row: str) -> str:
+    """The column of geonorm in the table of speed."""
+    cells = re.search(rf"^\| {re.escape(row)} \| ([^|]*)\| ([\d.]+)", page("speed.md"), re.MULTILINE)
+    assert cells, row
+    return f"{cells[2]}×"
+
+
+def found_faults() -> str:
+    said = re.search(r"(\d+ of \d+) planted faults are found", page("analysis/diagnose.md"))
+    assert said
+    return said[1]
+
+
+def errata() -> int:
+    return len(re.findall(r"^\| [EPT]\d+ \|", page("errata.md"), re.MULTILINE))
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def main() -> None:
+    start, end = "<!-- results -->\n", "<!-- end -->\n"
+    head, _, rest = README.read_text(encoding="utf-8").partition(start)
+    README.write_text(head + start + table() + end + rest.partition(end)[2], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

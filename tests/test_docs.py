@@ -1,0 +1,230 @@
+"""README and pages: their code runs and prints what they show, their commands parse, their links lead somewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import unicodedata
+import zlib
+from pathlib import Path
+
+import pytest
+
+from reference import PAGES, directives, names
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+# A block of code, and the block of text right below it, which is what it prints; "..." stands for anything.
+BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```(?:text|{ \.text \.wrap })\n(.*?)```)?", re.DOTALL)
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def code_blocks() -> list[tuple[str, str, str]]:
+    return [
+        (f"{named(page)}:{i}", code, printed)
+        for page in WRITTEN
+        for i, (code, printed) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
+    ]
+
+
+@pytest.mark.parametrize(("name", "code", "printed"), code_blocks(), ids=[name for name, _, _ in code_blocks()])
+def test_code_runs_and_prints_what_is_shown(name, code, printed, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile(code, name, "exec"), {"__name__": "__main__"})
+    if printed:
+        trimmed = "\n".join(line.rstrip() for line in said.getvalue().rstrip().splitlines()) + "\n"
+        assert doctest.OutputChecker().check_output(printed, trimmed, doctest.ELLIPSIS), trimmed
+
+
+def commands() -> list[tuple[str, str]]:
+    found = []
+    for page in WRITTEN:
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            found += [(named(page), line) for line in block.splitlines() if line.strip()]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_commands_are_there(page: str, line: str) -> None:
+    """Commands of geonorm have these options; targets of make exist; nothing else stands in the pages unknown."""
+    from geonorm.cli import make_parser
+
+    words = shlex.split(line, comments=True)
+    if words[0] == "geonorm":
+        words = words[1 : words.index(">")] if ">" in words else words[1:]
+        with pytest.raises(SystemExit, match=r"^0$") if "--help" in words else contextlib.nullcontext():
+            make_parser().parse_args(words)
+    elif words[0] == "make":
+        targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set(words[1:]) <= set(targets), line
+    else:
+        assert words[0] in ("pip", "git", "cd", "python", "torchrun"), line
+
+
+def anchors(page: Path) -> set[str]:
+    """Those of headings, as the site makes them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    plain = [re.sub(r"[`*]|\[(.*?)\]\(.*?\)", r"\1", head) for head in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    ascii_only = [unicodedata.normalize("NFKD", head).encode("ascii", "ignore").decode() for head in plain]
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", head).strip().lower()) for head in ascii_only}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(#[^)\s]+)?\)", text):
+        if "://" in target:
+            continue
+        there = (page.parent / target).resolve() if target else page
+        assert there.exists(), f"{named(page)} links to {target}"
+        if anchor and there.suffix == ".md":
+            assert anchor[1:] in anchors(there), f"{named(page)} links to {target}{anchor}"
+
+
+def test_every_page_and_picture_is_reached() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    written = "".join(page.read_text(encoding="utf-8") for page in WRITTEN)
+    for page in DOCS.rglob("*.md"):
+        if page.parent.name != "reproduce":
+            assert str(page.relative_to(DOCS)) in menu, f"{page.name} is not in the menu"
+    for picture in (DOCS / "images").iterdir():
+        assert picture.name in written, f"no page shows {picture.name}"
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "start").iterdir()), ids=named)
+def test_a_step_of_the_start_is_read_in_a_minute(page: Path) -> None:
+    """250 words, those of code included."""
+    text = re.sub(r"https?://\S+|[|`#*()\[\]-]", " ", page.read_text(encoding="utf-8"))
+    assert len(text.split()) <= 250
+
+
+def test_figures_of_the_pages_are_the_stored_ones() -> None:
+    stored = json.loads((ROOT / "benchmarks" / "pages.json").read_text(encoding="utf-8"))
+    for name, kept in stored.items():
+        page = (DOCS / kept["page"]).read_text(encoding="utf-8")
+        assert f"<!-- benchmark: {name} -->\n{kept['table']}<!-- end -->" in page, name
+
+
+def between(page: Path, mark: str) -> tuple[str, str, str]:
+    """What is written before, between and after the marks of a page."""
+    head, start, rest = page.read_text(encoding="utf-8").partition(f"<!-- {mark} -->\n")
+    written, end, tail = rest.partition("<!-- end -->\n")
+    assert start
+    assert end
+    return head + start, written, end + tail
+
+
+def test_the_table_of_specs_is_the_registry() -> None:
+    import geonorm
+
+    rows = "".join(f"| `{name}` | {line} |\n" for name, line in geonorm.norms().items())
+    is_written(DOCS / "layers" / "index.md", "specs", "| name | what it is |\n| --- | --- |\n" + rows)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_reference_has_every_public_name(page: str) -> None:
+    is_written(DOCS / "reference" / f"{page}.md", "names", directives(page))
+
+
+def is_written(page: Path, mark: str, expected: str) -> None:
+    """Written by hand nowhere: `UPDATE_DOCS=1 pytest tests/test_docs.py` writes it."""
+    head, written, tail = between(page, mark)
+    if os.environ.get("UPDATE_DOCS"):
+        page.write_text(head + expected + tail, encoding="utf-8")
+        return
+    assert written == expected
+
+
+def test_names_of_the_package_are_in_the_reference() -> None:
+    """What ``geonorm`` itself offers is documented where it comes from."""
+    import geonorm
+
+    known = {name for modules in PAGES.values() for module in modules for name in names(module)}
+    rooms = {"__version__", "analysis", "functional", "nn", "optim", "robust"}
+    assert set(geonorm.__all__) - rooms <= known
+
+
+def made_by(script: str, monkeypatch: pytest.MonkeyPatch):
+    """A script of benchmarks/, as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return __import__(script)
+
+
+def test_pictures_are_drawn_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    pictures = made_by("pictures", monkeypatch)
+    threads = torch.get_num_threads()
+    try:
+        for name in ("one_outlier", "spreads"):
+            assert pictures.draw(name, tmp_path).read_bytes() == (DOCS / "images" / f"{name}.svg").read_bytes()
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
+def test_all_pictures_are_drawn_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    pictures = made_by("pictures", monkeypatch)
+    threads = torch.get_num_threads()
+    try:
+        for name in pictures.PICTURES:
+            assert pictures.draw(name, tmp_path).read_bytes() == (DOCS / "images" / f"{name}.svg").read_bytes(), name
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
+def test_the_gallery_is_what_diagnose_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures aside, whose last digits depend on the machine; and every mend mends."""
+    gallery = made_by("gallery", monkeypatch)
+    written = gallery.PAGE.read_text(encoding="utf-8")
+    by_name = {fault.what: fault for fault in gallery.faults.FAULTS}
+    for mends in gallery.ROOMS.values():
+        for what, mend in mends.items():
+            shown = gallery.entry(gallery.show(by_name[what], mend))
+            assert without_figures(shown) in without_figures(written), what
+    shown_or_missed = {what for mends in gallery.ROOMS.values() for what in mends}
+    missed = {outcome.fault for outcome in gallery.faults.stored() if outcome.layer and not outcome.found}
+    assert shown_or_missed | missed == set(by_name)
+
+
+def without_figures(text: str) -> str:
+    return re.sub(r"\d[\d.]*(e[-+]?\d+)?", "0", text)
+
+
+def test_the_results_in_the_readme_are_the_stored_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = made_by("readme", monkeypatch)
+    assert between(ROOT / "README.md", "results")[1] == readme.table()
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """Strictly: links, anchors and references to names are checked; and it loads nothing from elsewhere."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    inventory = (tmp_path / "site" / "objects.inv").read_bytes()
+    known = zlib.decompress(inventory.split(b"\n", 4)[4]).decode()
+    for modules in PAGES.values():
+        for module in modules:
+            for path in names(module).values():
+                assert f"{path} " in known, path
+    for page in (tmp_path / "site").rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r"<(?:script|img|iframe)[^>]*\ssrc=\"?([^\"\s>]+)|<link[^>]*\shref=\"?([^\"\s>]+)", text)
+        assert not [a or b for a, b in loaded if "://" in (a or b)], page
