@@ -55,17 +55,17 @@ def run(chosen: argparse.Namespace) -> int:
         reproduce.study(chosen.name)
     except ValueError as error:
         raise Mistake(str(error)) from error
-    preset = reproduce.SMOKE if chosen.smoke else chosen.preset
     found = reproduce.reproduce(
         chosen.name,
-        preset,
+        chosen.preset,
+        smoke=chosen.smoke,
         seeds=chosen.seeds,
         folder=chosen.out,
         workers=chosen.workers or default_workers(1),
         progress=True,
     )
     page = reproduce.write_page(chosen.name, found, chosen.out)
-    verdicts = reproduce.study(chosen.name).read(found).verdicts
+    verdicts = reproduce.study(chosen.name).page(found).verdicts
     if chosen.json:
         print_json({"page": str(page), "runs": len(found.records), "verdicts": [one._asdict() for one in verdicts]})
         return 0
