@@ -22,6 +22,9 @@ _LARGEST = 64  # pixels: ImageNet's stem leaves 2×2 of them
 _CLASSES = {"celeba": 2, "cifar100": 8, "cifar100_subset": 8}  # the others have 4
 _TABLES = ("compas", "adult", "subpopulations")
 _GRAPHS = ("mutag", "ptc", "proteins", "regular_graphs")
+# Networks for images at their full size, which take seconds for a few samples.
+_LARGE = ("resnet18", "vgg16", "vgg19", "mobilenetv2", "densenet121", "efficientnetb0")
+_SMALLER = {name: {"width": 0.25} for name in _LARGE} | {"resnet101": {"width": 0.125, "depth": 0.34}}
 
 
 def shrunk(recipe: Recipe) -> Recipe:
@@ -31,6 +34,7 @@ def shrunk(recipe: Recipe) -> Recipe:
         recipe,
         data=data,
         data_options=options,
+        model_options={**_SMALLER.get(recipe.model, {}), **recipe.model_options},
         evaluations=tuple(dict.fromkeys(map(shrunk_evaluation, recipe.evaluations))),
         seeds=recipe.seeds[:1],
         folds=min(2, recipe.folds),
