@@ -18,18 +18,20 @@ SAID = (
 _BATCH = 8
 _FEW = {"train_size": 2 * _BATCH, "test_size": 2 * _BATCH}
 _SIDES = {"digits": 8, "cifar10": 32, "cifar100": 32, "cifar100_subset": 32, "image_folder": 224, "celeba": 64}
-_LARGEST = 64  # pixels: ImageNet's stem leaves 2×2 of them
+_LARGEST = 64  # pixels: ImageNet's stem and stages leave 2×2 of them
+_LARGEST_MEASURED = 8  # where the sharpness is measured: dozens of passes through the network and back
 _CLASSES = {"celeba": 2, "cifar100": 8, "cifar100_subset": 8}  # the others have 4
 _TABLES = ("compas", "adult", "subpopulations")
 _GRAPHS = ("mutag", "ptc", "proteins", "regular_graphs")
 # Networks for images at their full size, which take seconds for a few samples.
 _LARGE = ("resnet18", "vgg16", "vgg19", "mobilenetv2", "densenet121", "efficientnetb0")
-_SMALLER = {name: {"width": 0.25} for name in _LARGE} | {"resnet101": {"width": 0.125, "depth": 0.34}}
+_SMALLER = {name: {"width": 0.125} for name in _LARGE} | {"resnet101": {"width": 0.125, "depth": 0.34}}
 
 
 def shrunk(recipe: Recipe) -> Recipe:
     """The same norms, losses, corruptions and probes, for one epoch of one seed on data that need no files."""
-    data, options = _stand_in(recipe.data, recipe.data_options)
+    largest = _LARGEST_MEASURED if "sharpness" in recipe.probes else _LARGEST
+    data, options = _stand_in(recipe.data, recipe.data_options, largest)
     return replace(
         recipe,
         data=data,
@@ -62,8 +64,8 @@ def as_planned(results: Results, parts: Mapping[str, Recipe]) -> Results:
     return results._replace(records=tuple(map(named, results.records)))
 
 
-def _stand_in(data: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Data of the same kind that are made on the spot, and their options."""
+def _stand_in(data: str, options: Mapping[str, Any], largest: int) -> tuple[str, dict[str, Any]]:
+    """Data of the same kind that are made on the spot, and their options; images have at most so many pixels a side."""
     known(data, (*_SIDES, *_TABLES, *_GRAPHS), "data for a smoke")
     if data in _GRAPHS:
         return "regular_graphs", dict(_FEW)
@@ -71,4 +73,4 @@ def _stand_in(data: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any
         own = options if data == "subpopulations" else {}
         return "subpopulations", {**own, **_FEW}
     side = options.get("side", options.get("size", _SIDES[data]))
-    return "stripes", {**_FEW, "side": min(_LARGEST, side), "classes": _CLASSES.get(data, 4)}
+    return "stripes", {**_FEW, "side": min(largest, side), "classes": _CLASSES.get(data, 4)}
