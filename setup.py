@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from runpy import run_path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -31,16 +31,20 @@ class BuildWithKernels(build_py):
             print(f"{note} ({error}); the package works without them, more slowly.", file=sys.stderr)
 
 
+class WithLibrary(Distribution):
+    """A package that holds a compiled library, so that its files go to the root of the wheel."""
+
+    def has_ext_modules(self) -> bool:
+        """Yes, though setuptools is not the one that compiles it."""
+        return True
+
+
 class WheelOfThisPlatform(bdist_wheel):
     """A wheel with a library in it fits one kind of machine, and any Python."""
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = False
 
     def get_tag(self) -> tuple[str, str, str]:
         """Any Python 3, no ABI, this platform."""
         return "py3", "none", super().get_tag()[2]
 
 
-setup(cmdclass={"build_py": BuildWithKernels, "bdist_wheel": WheelOfThisPlatform})
+setup(distclass=WithLibrary, cmdclass={"build_py": BuildWithKernels, "bdist_wheel": WheelOfThisPlatform})

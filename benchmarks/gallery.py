@@ -107,7 +107,7 @@ def entry(shown: Shown) -> str:
     lines = [
         f"### {name}{shown.fault[1:]}",
         "",
-        "```text",
+        "```{ .text .wrap }",
         shown.said,
         "```",
         "",

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from chromium import PROGRAM, browser
 from reference import PAGES, directives, names
 
 ROOT = Path(__file__).parents[1]
@@ -118,6 +119,13 @@ def test_figures_of_the_pages_are_the_stored_ones() -> None:
         assert f"<!-- benchmark: {name} -->\n{kept['table']}<!-- end -->" in page, name
 
 
+def test_the_version_is_one() -> None:
+    import geonorm
+
+    assert f"\nversion: {geonorm.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## {geonorm.__version__}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
 def between(page: Path, mark: str) -> tuple[str, str, str]:
     """What is written before, between and after the marks of a page."""
     head, start, rest = page.read_text(encoding="utf-8").partition(f"<!-- {mark} -->\n")
@@ -212,19 +220,37 @@ def test_the_results_in_the_readme_are_the_stored_ones(monkeypatch: pytest.Monke
     assert between(ROOT / "README.md", "results")[1] == readme.table()
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Strictly: links, anchors and references to names are checked; and it loads nothing from elsewhere."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built strictly: links, anchors and references to names are checked."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
-    inventory = (tmp_path / "site" / "objects.inv").read_bytes()
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_has_every_name_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    inventory = (site / "objects.inv").read_bytes()
     known = zlib.decompress(inventory.split(b"\n", 4)[4]).decode()
     for modules in PAGES.values():
         for module in modules:
             for path in names(module).values():
                 assert f"{path} " in known, path
-    for page in (tmp_path / "site").rglob("*.html"):
+    for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|img|iframe)[^>]*\ssrc=\"?([^\"\s>]+)|<link[^>]*\shref=\"?([^\"\s>]+)", text)
         assert not [a or b for a, b in loaded if "://" in (a or b)], page
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PROGRAM is None, reason="no Chromium here; apt-get install chromium")
+@pytest.mark.parametrize("width", [1280, 375])
+def test_pages_fit_the_screen(width: int, site: Path, tmp_path: Path) -> None:
+    with browser(tmp_path) as tab:
+        for page in sorted(site.rglob("index.html")):
+            tab.open(page, width=width)
+            assert tab.run("document.documentElement.scrollWidth <= innerWidth"), page
+        assert not tab.complaints
+        assert not [address for address in tab.requests if not address.startswith(("file:", "data:"))]
