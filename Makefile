@@ -21,8 +21,8 @@ test: $(TOOLS)  ## the quick tests, under five minutes
 	GEONORM_BACKEND=torch $(BIN)/python -m pytest -q -m "not slow" tests/functional/test_aug_norm.py
 
 test-full: $(TOOLS)  ## all tests, slow ones included, on the kernels and on torch
-	GEONORM_BACKEND=native $(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
-	GEONORM_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+	GEONORM_BACKEND=native $(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=full $(TESTS)
+	GEONORM_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=full $(TESTS)
 
 test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision and torchattacks, in an environment of their own
 	$(COMPAT)/bin/python -m pytest tests/outside -p no:cacheprovider $(TESTS)

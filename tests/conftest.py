@@ -4,6 +4,7 @@ import os
 import signal
 
 import torch
+from hypothesis import settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers are as many as there are cores: threads of their own would only wait for each other.
@@ -11,3 +12,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell makes its background jobs deaf to Ctrl-C, and all that they start; tests send it to commands.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+settings.register_profile("quick", deadline=None, max_examples=50, derandomize=True)
+settings.register_profile("full", deadline=None, max_examples=150, derandomize=True)
+settings.load_profile("quick")  # `make test-full` asks for the other

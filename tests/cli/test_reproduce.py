@@ -1,4 +1,4 @@
-"""``geonorm reproduce``: the list, mistakes, data that are not there."""
+"""``geonorm reproduce``: the list, mistakes, data that are not there, a smoke."""
 
 from __future__ import annotations
 
@@ -47,3 +47,15 @@ def test_data_that_are_not_there(
     error = capsys.readouterr().err
     assert "mutag is not at hand" in error
     assert "Fetch MUTAG of the TU graph collection" in error
+
+
+def test_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Needs no data, and leaves results and page apart from real ones."""
+    monkeypatch.setenv("GEONORM_DATA", str(tmp_path))
+    out = tmp_path / "out"
+    given = ["reproduce", "popnorm-imagenet", "--preset", "paper", "--smoke", "--workers", "1", "--out", str(out)]
+    assert main([*given, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["page"] == str(out / "popnorm-imagenet-paper-smoke.md")
+    assert told["runs"] == 2
+    assert (out / "popnorm-imagenet" / "paper-smoke.jsonl").exists()

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 import geonorm
+from marks import slow_but
 
 from . import world
 
@@ -52,7 +53,7 @@ def fails(layer: torch.nn.Module) -> tuple[str, float]:
     return str(caught.value), time.monotonic() - start
 
 
-@pytest.mark.parametrize("accident", [dies, hangs])
+@pytest.mark.parametrize("accident", slow_but([dies], [dies, hangs]))
 def test_the_others_end_with_an_error(accident: Any) -> None:
     found = world.run(2, accident, timeout=TIMEOUT, survivors=1)
     text, seconds = found[0]

@@ -4,14 +4,12 @@ rounding."""
 import math
 
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geonorm.functional import center, center_with_info
 
 EPS = torch.finfo(torch.float64).eps
-settings.register_profile("laws", deadline=None, max_examples=150, derandomize=True)
-settings.load_profile("laws")
 
 numbers = st.one_of(
     st.floats(-100, 100, allow_subnormal=False),

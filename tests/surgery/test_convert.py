@@ -328,8 +328,9 @@ class TestRevert:
     @pytest.mark.parametrize(
         ("case", "spec"),
         [
-            *[(case, spec) for case in OUTSIDE for spec in ("aug(phi=1.5)", "none")],
-            *[(case, spec) for case in OUTSIDE[:3] for spec in ("pop", "ws")],
+            *[(case, "aug(phi=1.5)") for case in OUTSIDE],
+            *[pytest.param(case, "none", marks=pytest.mark.slow) for case in OUTSIDE],
+            *[pytest.param(case, spec, marks=pytest.mark.slow) for case in OUTSIDE[:3] for spec in ("pop", "ws")],
             *[(OUTSIDE[-1], spec) for spec in ("aug(phi=2, spread=mean_abs)", "pop", "wn", "sn", "popgroup", "cwn")],
         ],
         ids=lambda value: value.name if isinstance(value, Outside) else value,

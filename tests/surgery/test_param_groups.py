@@ -6,11 +6,14 @@ from torch import nn
 
 import geonorm
 from geonorm.surgery.layouts import is_norm
+from marks import slow_but
 from outside_models import OUTSIDE
+
+ALL_LEARNED = "aug(phi=1.5, learn_phi=true, learn_alpha=true)"
 
 
 @pytest.mark.parametrize("case", OUTSIDE, ids=lambda case: case.name)
-@pytest.mark.parametrize("spec", [None, "aug(phi=1.5, learn_phi=true, learn_alpha=true)", "pop", "wn"])
+@pytest.mark.parametrize("spec", slow_but([None, ALL_LEARNED], [None, ALL_LEARNED, "pop", "wn"]))
 def test_only_weights_are_decayed(case, spec: str | None) -> None:
     model = case.make()
     if spec:

@@ -16,7 +16,7 @@ examples:
   geonorm reproduce --list
   geonorm reproduce popnorm-kappa
   geonorm reproduce augnorm-graphs --preset paper --workers 2
-  geonorm reproduce augnorm-graphs --smoke            a minute or less, to see that it runs
+  geonorm reproduce augnorm-graphs --preset paper --smoke     a minute or less, to see that it runs
 """
 
 
@@ -32,7 +32,9 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="of the study, see --list")
     parser.add_argument("--list", action="store_true", help="all studies, with what they show and how long they take")
     parser.add_argument("--preset", default="laptop", choices=("laptop", "paper"), help="(default: %(default)s)")
-    parser.add_argument("--smoke", action="store_true", help="hardly any work: shows that it runs")
+    parser.add_argument(
+        "--smoke", action="store_true", help="hardly any work, on data made on the spot: shows that it runs"
+    )
     parser.add_argument("--seeds", type=int, metavar="N", help="how many, in place of the preset's own")
     parser.add_argument("--workers", type=int, metavar="N", help="trainings at a time (default: as many as cores)")
     parser.add_argument(
@@ -55,17 +57,17 @@ def run(chosen: argparse.Namespace) -> int:
         reproduce.study(chosen.name)
     except ValueError as error:
         raise Mistake(str(error)) from error
-    preset = reproduce.SMOKE if chosen.smoke else chosen.preset
     found = reproduce.reproduce(
         chosen.name,
-        preset,
+        chosen.preset,
+        smoke=chosen.smoke,
         seeds=chosen.seeds,
         folder=chosen.out,
         workers=chosen.workers or default_workers(1),
         progress=True,
     )
     page = reproduce.write_page(chosen.name, found, chosen.out)
-    verdicts = reproduce.study(chosen.name).read(found).verdicts
+    verdicts = reproduce.study(chosen.name).page(found).verdicts
     if chosen.json:
         print_json({"page": str(page), "runs": len(found.records), "verdicts": [one._asdict() for one in verdicts]})
         return 0

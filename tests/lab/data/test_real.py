@@ -66,6 +66,7 @@ def test_compas() -> None:
     assert (len(task.train), len(task.test)) == (5049, 2165)
 
 
+@pytest.mark.slow
 def test_adult() -> None:
     task = real("adult")
     assert (len(task.train), len(task.test)) == (32561, 16281)
@@ -73,6 +74,7 @@ def test_adult() -> None:
     assert (task.test.y == 1).sum() == 3846
 
 
+@pytest.mark.slow
 def test_cifar100_subset() -> None:
     task = real("cifar100_subset", test_size=500)
     assert (len(task.train), len(task.test), task.classes) == (10000, 500, 100)

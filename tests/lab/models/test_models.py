@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import geonorm
 from geonorm.lab.models import ACTIVATIONS, Standardize, create_model, models, why_not
+from marks import slow_but
 
 NAMES = [name for name, _ in models()]
 GRAPHS = ("gcn", "gin")
@@ -42,7 +43,7 @@ def inputs(name: str, size: int = 16) -> tuple[Tensor, ...]:
 
 
 # One network of each kind of input sees all norms in the quick tests, the others a norm of each kind of placement.
-ALL_NORMS, SOME_NORMS = ("mlp", "resnet20", "gcn"), ("augbn", "pop", "wn")
+ALL_NORMS, SOME_NORMS = ("mlp", "resnet20", "gcn"), ("augbn", "pop")
 PAIRS = [
     pytest.param(
         name, spec, id=f"{name}-{spec}", marks=[] if name in ALL_NORMS or spec in SOME_NORMS else pytest.mark.slow
@@ -81,7 +82,7 @@ def test_the_norm_is_really_there(name: str) -> None:
     assert not any(isinstance(module, kinds) for module in model.modules())
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in GRAPHS])
+@pytest.mark.parametrize("name", slow_but(ALL_NORMS, [name for name in NAMES if name not in GRAPHS]))
 @pytest.mark.parametrize("spec", ["pop", "wn"])
 def test_norms_that_move_leave_none_behind(name: str, spec: str) -> None:
     if why_not(name, spec):

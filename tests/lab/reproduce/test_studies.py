@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from geonorm.lab.data import find_source
-from geonorm.lab.reproduce import PRESETS, SMOKE, Study, reproduce, studies, write_page
+from geonorm.lab import Recipe
+from geonorm.lab.reproduce import PRESETS, Study, reproduce, results, smoke, studies, study, write_page
 from geonorm.lab.reproduce.index import write_all
 
 ROOT = Path(__file__).parents[3]
@@ -16,20 +16,65 @@ STORED = ROOT / "results"
 
 @pytest.mark.parametrize("study", studies(), ids=lambda study: study.name)
 def test_plans(study: Study) -> None:
-    for preset in (*PRESETS, SMOKE):
+    for preset in PRESETS:
         parts = study.plan(preset)
         assert parts
         keys = [run.key for recipe in parts.values() for run in recipe.runs()]
         assert len(keys) == len(set(keys)), "a training stands in two parts"
 
 
+@pytest.fixture
+def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A smoke must not need any files."""
+    monkeypatch.setenv("GEONORM_DATA", str(tmp_path / "empty"))
+    (tmp_path / "empty").mkdir()
+
+
+def check_smoke(chosen: Study, preset: str, folder: Path) -> None:
+    """Every norm, loss and corruption of every part ran under every evaluation, and the page can be written."""
+    found = reproduce(chosen.name, preset, smoke=True, folder=folder)
+    assert (found.preset, found.smoke) == (preset, True)
+    stored = results.read(folder / chosen.name / f"{preset}-smoke.jsonl")
+    assert stored.smoke
+    assert [one[:3] for one in stored.records] == [one[:3] for one in found.records]  # figures may be NaN
+    parts = chosen.plan(preset)
+    for part, recipe in parts.items():
+        shown = {tuple(one.choices[axis] for axis in ("norm", "loss", "corruption")) for one in found.of(part)}
+        assert len(shown) == len(recipe.norms) * len(recipe.losses) * len(recipe.corruptions), part
+    for one in smoke.as_planned(found, parts).records:
+        assert tuple(one.figures) == parts[one.part].evaluations
+    page = write_page(chosen.name, found, folder)
+    assert page.stem == (f"{chosen.name}-smoke" if preset == "laptop" else f"{chosen.name}-paper-smoke")
+    assert smoke.SAID in page.read_text()
+    assert not (folder / chosen.name / f"{preset}.jsonl").exists()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("study", studies(), ids=lambda study: study.name)
-def test_smoke(study: Study, tmp_path: Path) -> None:
-    if not all(find_source(name).at_hand for name in study.data(SMOKE)):
-        pytest.skip("GEONORM_DATA names no data folder")
-    found = reproduce(study.name, SMOKE, folder=tmp_path)
-    assert write_page(study.name, found, tmp_path).read_text().startswith(f"# {study.name}")
+@pytest.mark.usefixtures("no_data")
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("chosen", studies(), ids=lambda study: study.name)
+def test_smoke(chosen: Study, preset: str, tmp_path: Path) -> None:
+    check_smoke(chosen, preset, tmp_path)
+
+
+@pytest.mark.usefixtures("no_data")
+def test_quick_smoke(tmp_path: Path) -> None:
+    """Parts of this one become the same training: it is run once, and each part has it."""
+    check_smoke(study("geometry-batch"), "laptop", tmp_path)
+
+
+def test_what_a_smoke_leaves_of_a_recipe() -> None:
+    attack, fog = "bim(eps=0.1, step=0.01, steps=40, samples=9)", "cifar10c(corruption=fog, severity=3)"
+    snow = fog.replace("fog", "snow")
+    whole = Recipe(data="cifar100", model="resnet101", norms=("bn", "gn"), evaluations=(attack, fog, snow), processes=8)
+    small = smoke.shrunk(whole)
+    assert small.norms == whole.norms
+    assert (small.seeds, small.epochs, small.processes) == ((0,), 1, 1)
+    assert small.evaluations == ("bim(eps=0.1, step=0.01, steps=2, samples=9)", "contrast(severity=3)")
+    assert small.data == "stripes"
+    assert small.data_options["side"] == 32
+    with pytest.raises(ValueError, match="did you mean 'cifar10'"):
+        smoke.shrunk(Recipe(data="cifar1"))
 
 
 @pytest.mark.skipif(not STORED.exists(), reason="no results are stored")

@@ -14,6 +14,8 @@ def stripes(
 ) -> Task:
     """RGB images of stripes whose direction is the class; width, phase and colour are drawn.
 
+    Coarse and fine stripes of each class are its groups.
+
     Args:
         train_size, test_size: number of samples.
         classes: number of directions, evenly spread.
@@ -27,7 +29,16 @@ def stripes(
     generator = torch.Generator().manual_seed(seed)
     train, test = (_drawn(size, classes, side, noise, generator) for size in (train_size, test_size))
     mean, std = statistics(train.tensor())
-    return Task("stripes", train, test, classes=classes, input_shape=(3, side, side), mean=mean, std=std)
+    return Task(
+        "stripes",
+        train,
+        test,
+        classes=classes,
+        input_shape=(3, side, side),
+        mean=mean,
+        std=std,
+        group_names=tuple(f"{label}, {width}" for label in range(classes) for width in ("coarse", "fine")),
+    )
 
 
 def _drawn(size: int, classes: int, side: int, noise: float, generator: torch.Generator) -> Split:
@@ -39,4 +50,6 @@ def _drawn(size: int, classes: int, side: int, noise: float, generator: torch.Ge
     pattern = torch.sin(2 * math.pi * ((1.5 + waves) * along + phase))
     colour = torch.rand(size, 3, 1, 1, generator=generator)
     x = 0.5 + 0.5 * colour * pattern + noise * torch.randn(size, 3, side, side, generator=generator)
-    return Split(x.clamp(0, 1), y)
+    fine = waves.flatten() >= 0.5
+    groups = torch.stack([(y == label) & (fine == is_fine) for label in range(classes) for is_fine in (False, True)], 1)
+    return Split(x.clamp(0, 1), y, groups)

@@ -13,10 +13,11 @@ from ..executors import execute
 from ..progress import shown
 from ..store import Store
 from . import page, results
+from . import smoke as smokes
 from .results import Results
-from .study import PRESETS, SMOKE, Study
+from .study import PRESETS, Study
 
-__all__ = ["PRESETS", "SMOKE", "Study", "reproduce", "studies", "study", "write_page"]
+__all__ = ["PRESETS", "Study", "reproduce", "studies", "study", "write_page"]
 
 _HOMES = {
     "augnorm-graphs": "augnorm_graphs",
@@ -54,6 +55,7 @@ def reproduce(
     name: str,
     preset: str = "laptop",
     *,
+    smoke: bool = False,
     seeds: int | None = None,
     folder: str | Path = "out/reproduce",
     workers: int | str = 1,
@@ -63,22 +65,27 @@ def reproduce(
 
     Args:
         name: of the study, see ``studies()``.
-        preset: ``"laptop"``, ``"paper"``, or ``"smoke"``, which only shows that it runs.
+        preset: ``"laptop"`` or ``"paper"``.
+        smoke: hardly any work, on data made on the spot: shows that the preset runs.
         seeds: how many, in place of the preset's own.
-        folder: for ``NAME/PRESET.jsonl`` and the store of unfinished work.
+        folder: for ``NAME/PRESET.jsonl`` and the store of unfinished work; a smoke has its own of both.
         workers: as in ``executors.execute``.
         progress: show on stderr how the runs get on.
     """
     chosen, folder = study(name), Path(folder)
-    parts = chosen.plan(known(preset, (*PRESETS, SMOKE), "preset"))
+    parts = chosen.plan(known(preset, PRESETS, "preset"))
+    if smoke:
+        parts = {part: smokes.shrunk(recipe) for part, recipe in parts.items()}
     for recipe in parts.values():
         check_at_hand(recipe)
     if seeds is not None:
         parts = {part: replace(recipe, seeds=tuple(range(seeds))) for part, recipe in parts.items()}
-    path, store = folder / name / f"{preset}.jsonl", Store(folder / f"{name}.sqlite")
+    path = results.path_in(folder, name, preset, smoke=smoke)
+    store = Store(folder / (f"{name}-smoke.sqlite" if smoke else f"{name}.sqlite"))
     found = results.collect(parts, store, chosen.curves, results.read(path), chosen.ends)
     done = {record.key for record in found.records}
     waiting = [run for recipe in parts.values() for run in recipe.runs() if run.key not in done]
+    waiting = list({run.key: run for run in waiting}.values())  # parts of a smoke may be the same training
     try:  # all at once: processes that are started for every part would read the data anew each time
         with shown(waiting, store) if progress and waiting else nullcontext():
             execute(waiting, store, workers=workers)
@@ -89,8 +96,11 @@ def reproduce(
 
 
 def write_page(name: str, found: Results, folder: str | Path) -> Path:
-    """The page of a study from its results; its path. That of another preset than the laptop's says so in its name."""
+    """The page of a study from its results; its path. A smoke or another preset than the laptop's is in its name."""
     chosen = study(name)
     command = f"geonorm reproduce {name} --preset {found.preset}"
     titled = name if found.preset == PRESETS[0] else f"{name}-{found.preset}"
-    return page.write(titled, chosen.line, chosen.source, command, chosen.read(found), Path(folder))
+    line = chosen.line
+    if found.smoke:
+        titled, command, line = f"{titled}-smoke", f"{command} --smoke", f"{line}\n\n{smokes.SAID}"
+    return page.write(titled, line, chosen.source, command, chosen.page(found), Path(folder))

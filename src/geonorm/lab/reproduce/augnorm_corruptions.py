@@ -9,10 +9,10 @@ from ..data import DEGRADATIONS
 from ..data.cifar_c import CORRUPTIONS as OFFICIAL
 from ..recipe import Recipe
 from ..statistics import summarize
-from .augnorm_cifar import BATCH, FIXED, FULL, LEARNED, NORMS, ROBUST, SMALL, TINY
+from .augnorm_cifar import BATCH, FIXED, FULL, LEARNED, NORMS, ROBUST, SMALL
 from .page import Block, Chart, Line, Page, Table, spread
 from .results import Pair, Record, Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import Verdict, better
 
 CLEAN = "clean"
@@ -20,17 +20,16 @@ SEVERITIES = (1, 2, 3, 4, 5)
 SAMPLES = 2000  # of the test images, per evaluation of the laptop preset
 
 
-def _ours(samples: int | None) -> dict[str, list[str]]:
+def _ours() -> dict[str, list[str]]:
     """Our own evaluations, by kind and in the order of their severity; the clean ones are of the same images."""
-    few = f", samples={samples}" if samples else ""
-    found = {kind: [f"{kind}(severity={one}{few})" for one in SEVERITIES] for kind in DEGRADATIONS if kind != "noise"}
-    noise = [f"noise(std={std:g}{few})" for std in DEGRADATIONS["noise"]]
-    return {CLEAN: [f"clean(samples={samples})" if samples else "clean"], "noise": noise, **found}
+    few = f"samples={SAMPLES}"
+    found = {kind: [f"{kind}(severity={one}, {few})" for one in SEVERITIES] for kind in DEGRADATIONS if kind != "noise"}
+    noise = [f"noise(std={std:g}, {few})" for std in DEGRADATIONS["noise"]]
+    return {CLEAN: [f"clean({few})"], "noise": noise, **found}
 
 
 EVALUATIONS = {
-    "laptop": _ours(SAMPLES),
-    SMOKE: _ours(None),
+    "laptop": _ours(),
     "paper": {
         CLEAN: ["clean"],
         **{kind: [f"cifar10c(corruption={kind}, severity={one})" for one in SEVERITIES] for kind in OFFICIAL},
@@ -43,8 +42,7 @@ def plan(preset: str) -> dict[str, Recipe]:
     evaluations = tuple(one for kind in EVALUATIONS[preset].values() for one in kind)
     if preset == "paper":
         return {"cifar10": replace(FULL, model="resnet18", norms=tuple(NORMS), evaluations=evaluations)}
-    small = replace(SMALL, evaluations=evaluations)
-    return {"cifar10": replace(small, data_options=TINY, epochs=1, seeds=(0,)) if preset == SMOKE else small}
+    return {"cifar10": replace(SMALL, evaluations=evaluations)}
 
 
 def read(results: Results) -> Page:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..recipe import Recipe
 from .page import Block, Chart, Page, Table, mean_line, spread
 from .results import Pair, Record, Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import FAILS, HOLDS, Verdict, better, level
 
 BATCH, GRAPH, FIXED, LEARNED = "bn", "graphnorm", "augbn(phi=1.5)", "diffphi"
@@ -70,9 +70,6 @@ def plan(preset: str) -> dict[str, Recipe]:
         epochs=40,
         batch_size=32,
     )
-    if preset == SMOKE:
-        few = {part: replace(recipe, epochs=1, seeds=(0,)) for part, recipe in parts.items()}
-        parts = {part: replace(recipe, folds=min(2, recipe.folds)) for part, recipe in few.items()}
     return parts
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from ..recipe import Recipe
 from ..statistics import summarize
-from .augnorm_cifar import SMALL, TINY
+from .augnorm_cifar import SMALL
 from .page import Block, Chart, Line, Page, Table, spread
 from .results import Pair, Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import Verdict, better, level
 
 PHIS = (1.0, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, math.inf)
@@ -53,11 +53,6 @@ def plan(preset: str) -> dict[str, Recipe]:
             IMAGES, data_options={}, model="resnet18", model_options={}, epochs=200, augment=("crop", "flip")
         )
         return {"digits": replace(DIGITS, seeds=tuple(range(10))), "cifar10": full}
-    if preset == SMOKE:
-        return {
-            "digits": replace(DIGITS, epochs=1, seeds=(0,), corruptions=("offset",)),
-            "cifar10": replace(IMAGES, data_options=TINY, epochs=1, seeds=(0,), corruptions=("clean",)),
-        }
     small = {"side": 16, "train_size": 5000, "test_size": 5000}
     return {"digits": DIGITS, "cifar10": replace(IMAGES, data_options=small)}
 

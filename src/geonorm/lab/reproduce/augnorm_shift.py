@@ -9,7 +9,7 @@ from ..recipe import Recipe
 from ..statistics import difference, summarize
 from .page import Block, Page, Table, spread
 from .results import Pair, Record, Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import Verdict, better, level
 
 BATCH, FIXED, LEARNED = "bn", "augbn(phi=1.5)", "diffphi"
@@ -68,9 +68,6 @@ def plan(preset: str) -> dict[str, Recipe]:
     }
     parts["compas"] = replace(SMALL, data="compas", model_options={"hidden": 10, "layers": 1}, epochs=20)
     parts["adult"] = replace(SMALL, data="adult", data_options={"groups": "sex_and_label"}, epochs=3)
-    if preset == SMOKE:
-        losses = (ERM, CVAR_DORO)
-        parts = {part: replace(recipe, epochs=1, seeds=(0,), losses=losses) for part, recipe in parts.items()}
     return parts
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from ..recipe import Recipe
 from .results import Pair, Record, Results
-from .study import SMOKE
 
 SOURCE = "New interpretations of normalization methods"
 DECAY = 5e-4
@@ -51,9 +50,7 @@ SMALLER = """\
 
 
 def base(preset: str) -> Recipe:
-    """The training that a study varies. A smoke takes its images from digits, which need no files."""
-    if preset == SMOKE:
-        return replace(LAPTOP, data="digits", data_options={}, epochs=1, seeds=(0,), batch_size=512)
+    """The training that a study varies."""
     return PAPER if preset == "paper" else LAPTOP
 
 

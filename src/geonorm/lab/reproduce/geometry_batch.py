@@ -9,7 +9,7 @@ from ..statistics import summarize
 from .geometry import LAPTOP, SOURCE
 from .page import Block, Chart, Line, Page, Table, spread
 from .results import Pair, Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import Verdict, better
 
 RATES = (0.005, 0.02, 0.08, 0.32)
@@ -18,7 +18,6 @@ EPOCHS, STEPS = "as many epochs", "as many steps"
 GRIDS = {
     "laptop": ((32, 128), (8, 32, 128, 512), 6, 1),
     "paper": ((128, 512), (32, 128, 512, 2048), 100, 20),
-    SMOKE: ((64, 256), (64, 256), 2, 1),
 }
 ONE = Recipe(data="cifar10", data_options=LAPTOP.data_options, norms=("bn",))
 
@@ -29,12 +28,10 @@ def plan(preset: str) -> dict[str, Recipe]:
     one = ONE
     if preset == "paper":
         one = replace(ONE, data_options={}, augment=("flip",))
-    if preset == SMOKE:
-        one = replace(ONE, data="digits", data_options={}, seeds=(0,))
     found = {}
     for width in widths:
         for batch in batches:
-            for rate in RATES[:1] if preset == SMOKE else RATES:
+            for rate in RATES:
                 own = replace(one, model_options={"hidden": width}, batch_size=batch, lr=rate)
                 found[_part(EPOCHS, width, batch, rate)] = replace(own, epochs=epochs)
                 found[_part(STEPS, width, batch, rate)] = replace(own, epochs=first * batch // batches[0])

@@ -31,7 +31,7 @@ def plan(preset: str) -> dict[str, Recipe]:
 def read(results: Results) -> Page:
     """Curves of lengths and effective rates, a table, and verdicts."""
     norms = norms_in(results)
-    rate = plan(results.preset if results.preset == "paper" else "laptop")[WITHOUT].lr
+    rate = plan(results.preset)[WITHOUT].lr
     lengths = {LABELS[norm]: [_line(results, part, norm) for part in PARTS] for norm in norms}
     rates = {LABELS[norm]: [_line(results, part, norm, rate) for part in PARTS] for norm in norms}
     rows = [

@@ -8,7 +8,7 @@ from ..recipe import Recipe
 from .geometry import DECAY, LABELS, SMALLER, SOURCE, base, groups_of, norms_in, parts_in
 from .page import Block, Chart, Line, Page, Table, spread
 from .results import Pair, Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import FAILS, HOLDS, UNDECIDED, Verdict, better, level
 
 SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
@@ -36,8 +36,8 @@ LEAST = 1.0  # points of accuracy that count
 
 def _bim(preset: str, how: str = "") -> str:
     """2/255 in images from 0 to 1, or 0.03 after they are standardized: so the code that the paper points to."""
-    steps = {"paper": "step=0.00026, steps=40", SMOKE: "step=0.004, steps=2, samples=100"}
-    return f"bim(eps=0.0078, {steps.get(preset, 'step=0.00156, steps=10, samples=1000')}{how})"
+    steps = "step=0.00026, steps=40" if preset == "paper" else "step=0.00156, steps=10, samples=1000"
+    return f"bim(eps=0.0078, {steps}{how})"
 
 
 def _controls(preset: str) -> dict[float, str]:

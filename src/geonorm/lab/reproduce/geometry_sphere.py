@@ -12,7 +12,7 @@ from ..statistics import summarize
 from .geometry import LABELS, PAPER, SOURCE, groups_of, norms_in
 from .page import Block, Chart, Line, Page, Table, mean_line, spread
 from .results import Pair, Record, Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import Verdict, better, level
 
 OPTIMIZERS = {"sgd": "SGD", "sphere_sgd": "SphereSGD"}
@@ -31,11 +31,8 @@ def plan(preset: str) -> dict[str, Recipe]:
     one = LAPTOP
     if preset == "paper":
         one = replace(PAPER, norms=("bn", "gn(groups=1)", groups_of(preset), "wn", "cwn"))
-    rates = RATES
-    if preset == SMOKE:
-        one, rates = replace(one, seeds=(0,), epochs=1, batch_size=512), RATES[:1]
     one = replace(one, probes=("invariant_lengths",))
-    return {_part(name, rate): replace(one, optimizer=name, lr=rate) for name in OPTIMIZERS for rate in rates}
+    return {_part(name, rate): replace(one, optimizer=name, lr=rate) for name in OPTIMIZERS for rate in RATES}
 
 
 def read(results: Results) -> Page:

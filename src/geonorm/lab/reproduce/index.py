@@ -33,7 +33,7 @@ def write_all(stored: str | Path, folder: str | Path) -> Path:
             if not found.records:
                 continue
             name = write_page(study.name, found, folder).name
-            verdicts = study.read(found).verdicts
+            verdicts = study.page(found).verdicts
             counts = Counter(verdict.verdict for verdict in verdicts)
             link = f"[{study.name}{'' if preset == PRESETS[0] else f', {preset} scale'}]({name})"
             rows.append([link, study.line, *[str(counts[word] or "") for word in (HOLDS, FAILS, UNDECIDED)]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from ..recipe import Recipe
 from .page import Line, mean_line
@@ -49,12 +48,6 @@ LAPTOP = Recipe(
     momentum=0.9,
     weight_decay=5e-4,
 )
-
-
-def tiny(recipe: Recipe, classes: int = 4) -> Recipe:
-    """The same training for smoke: on a few images that are made on the spot."""
-    options = {"train_size": 64, "test_size": 32, "side": 16, "classes": classes}
-    return replace(recipe, data="stripes", data_options=options, seeds=(0,), epochs=1)
 
 
 def final_loss(record: Record) -> float:

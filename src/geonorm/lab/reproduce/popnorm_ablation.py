@@ -18,10 +18,9 @@ from .popnorm import (
     loss_line,
     losses,
     seeds_of,
-    tiny,
 )
 from .results import Pair, Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import FAILS, HOLDS, Verdict, better, level
 
 LOW, MIDDLE, HIGH = 0.00005, 0.005, 0.1
@@ -64,8 +63,6 @@ def plan(preset: str) -> dict[str, Recipe]:
             if arm.place:
                 options["place"] = arm.place
             parts[part] = replace(base, norms=(*norms, arm.norm), lr=arm.rate, model_options=options)
-    if preset == SMOKE:
-        parts = {part: tiny(recipe) for part, recipe in parts.items()}
     return parts
 
 

@@ -19,10 +19,9 @@ from .popnorm import (
     losses,
     pooled,
     seeds_of,
-    tiny,
 )
 from .results import Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import Verdict, better
 
 NETWORKS = {"vgg16": "VGG-16", "resnet20": "ResNet-20"}
@@ -60,9 +59,6 @@ def plan(preset: str) -> dict[str, Recipe]:
             )
         scale = HE if network == "vgg16" else 1.0  # the ResNet has first weights of that size by itself
         parts[_part(data, network, activation)] = replace(recipe, model=network, weight_scale=scale)
-    if preset == SMOKE:
-        # CIFAR-100 differs from CIFAR-10 in the number of classes.
-        parts = {part: tiny(one, classes=8 if "100" in one.data else 4) for part, one in parts.items()}
     return parts
 
 

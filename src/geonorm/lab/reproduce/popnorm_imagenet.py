@@ -8,7 +8,7 @@ from ..recipe import Recipe
 from .page import Block, Chart, Page, Table, spread
 from .popnorm import EVERYWHERE, loss_line, losses, seeds_of
 from .results import Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import Verdict, better
 
 FIRST, FIVE = "clean", "clean(top=5)"
@@ -35,7 +35,7 @@ PAPER = Recipe(
 
 
 def plan(preset: str) -> dict[str, Recipe]:
-    """One part: the folder that is given, or images made on the spot."""
+    """One part: the folder that is given."""
     if preset == "paper":
         return {PART: PAPER}
     small = replace(
@@ -47,9 +47,6 @@ def plan(preset: str) -> dict[str, Recipe]:
         batch_size=128,
         processes=1,
     )
-    if preset == SMOKE:
-        made = {"train_size": 32, "test_size": 16, "classes": 8}
-        small = replace(small, data="stripes", data_options=made, seeds=(0,), epochs=1)
     return {PART: small}
 
 

@@ -18,10 +18,9 @@ from .popnorm import (
     losses,
     pooled,
     seeds_of,
-    tiny,
 )
 from .results import Results, accuracy
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import Verdict, better, level
 
 KAPPAS = (1, 4, 16)
@@ -42,8 +41,6 @@ def plan(preset: str) -> dict[str, Recipe]:
             parts[_imitated(activation, kappa)] = replace(one, weights_as_kappa=kappa)
             parts[_all_scaled(activation, kappa)] = replace(one, weight_scale=HE / kappa, lr=base.lr / kappa**2)
     parts[SMALLER] = replace(parts["sigmoid"], weight_scale=1.0)
-    if preset == SMOKE:
-        parts = {part: tiny(recipe) for part, recipe in parts.items()}
     return parts
 
 

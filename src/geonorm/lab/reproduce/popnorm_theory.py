@@ -8,15 +8,14 @@ from dataclasses import replace
 
 from ..recipe import Recipe
 from .page import Block, Chart, Page, Table, mean_line, spread
-from .popnorm import ACTIVATIONS, EVERYWHERE, LAPTOP, PAPER, seeds_of, tiny
+from .popnorm import ACTIVATIONS, EVERYWHERE, LAPTOP, PAPER, seeds_of
 from .results import Pair, Record, Results
-from .study import SMOKE, Study
+from .study import Study
 from .verdicts import Verdict, better, level
 
 BATCH, POP = "bn", "pop(kappa=4)"
 NORMS = {BATCH: "BatchNorm", "pop(kappa=1)": "POP-Norm, κ=1", POP: "POP-Norm, κ=4", "pop(kappa=16)": "POP-Norm, κ=16"}
 SLOPES = ", slopes"
-_FEW = {"train_size": 16, "test_size": 16, "side": 8}  # for smoke: every sample costs a backward pass
 Figure = Callable[[Record, int], float]
 
 
@@ -32,12 +31,6 @@ def plan(preset: str) -> dict[str, Recipe]:
         )
         hidden = {"activation": activation, "layers": 3, **EVERYWHERE}
         parts[activation + SLOPES] = replace(small, model_options=hidden)
-    if preset == SMOKE:
-        for part, recipe in parts.items():
-            is_small = part.endswith(SLOPES)
-            parts[part] = (
-                replace(recipe, seeds=(0,), epochs=1) if is_small else replace(tiny(recipe), data_options=_FEW)
-            )
     return parts
 
 

@@ -12,6 +12,7 @@ from ..store import Store
 
 Pair = tuple[int, int | None]  # seed and fold: runs that share both are compared with each other
 _DIGITS = 5  # of curves: more than a figure or a table shows
+_SMOKE = "-smoke"
 
 
 class Record(NamedTuple):
@@ -40,10 +41,11 @@ class Record(NamedTuple):
 
 
 class Results(NamedTuple):
-    """All trainings of a study that are done, with the preset they belong to."""
+    """All trainings of a study that are done, with the preset they belong to, and whether they are a smoke of it."""
 
     preset: str
     records: tuple[Record, ...]
+    smoke: bool = False
 
     def of(self, part: str, **choices: Any) -> list[Record]:
         """The trainings of a part with some choices."""
@@ -81,7 +83,7 @@ def collect(
                 curve |= {name: [_short(epoch[name]) for epoch in epochs[-1:] if name in epoch] for name in ends}
                 kept = {name: values for name, values in curve.items() if values}
                 records.append(Record(run.key, part, choices, _short(one.figures), kept, round(one.seconds, 2)))
-    return Results(before.preset, tuple(records))
+    return before._replace(records=tuple(records))
 
 
 def write(results: Results, path: Path) -> None:
@@ -91,11 +93,15 @@ def write(results: Results, path: Path) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+def path_in(folder: Path, name: str, preset: str, *, smoke: bool = False) -> Path:
+    """Where results of a study are kept: a smoke has a file of its own."""
+    return folder / name / f"{preset}{_SMOKE if smoke else ''}.jsonl"
+
+
 def read(path: Path) -> Results:
-    """What ``write`` has written, if anything; the preset is the name of the file."""
-    if not path.exists():
-        return Results(path.stem, ())
-    return Results(path.stem, tuple(_records(path.read_text(encoding="utf-8").splitlines())))
+    """What ``write`` has written, if anything; the name of the file tells the preset, and a smoke."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return Results(path.stem.removesuffix(_SMOKE), tuple(_records(lines)), path.stem.endswith(_SMOKE))
 
 
 def _records(lines: Iterable[str]) -> Iterable[Record]:

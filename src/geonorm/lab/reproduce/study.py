@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..recipe import Recipe
+from . import smoke
 from .page import Page
 from .results import Results
 
 PRESETS = ("laptop", "paper")
-SMOKE = "smoke"  # every part of the laptop preset, with hardly any work: shows that it runs
 
 Plan = Callable[[str], dict[str, Recipe]]
 
@@ -24,7 +24,7 @@ class Study:
         line: what it shows, in one line.
         source: which paper, which tables and figures.
         minutes: about how long each preset takes on two cores; nothing for those that need more.
-        plan: from a preset (or ``"smoke"``) to its trainings, by part.
+        plan: from a preset to its trainings, by part.
         read: from results to the page.
         curves: figures of every epoch that the results keep.
         ends: figures of which they keep the last epoch only, as a curve of one.
@@ -38,6 +38,10 @@ class Study:
     read: Callable[[Results], Page]
     curves: tuple[str, ...] = ("loss", "accuracy")
     ends: tuple[str, ...] = ()
+
+    def page(self, results: Results) -> Page:
+        """What ``read`` makes of results; of those of a smoke, too."""
+        return self.read(smoke.as_planned(results, self.plan(results.preset)) if results.smoke else results)
 
     def data(self, preset: str) -> list[str]:
         """The data that a preset needs."""
