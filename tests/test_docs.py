@@ -13,9 +13,11 @@ import subprocess
 import sys
 import unicodedata
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from chromium import PROGRAM, browser
 from reference import PAGES, directives, names
@@ -171,32 +173,31 @@ def made_by(script: str, monkeypatch: pytest.MonkeyPatch):
     return __import__(script)
 
 
-def test_pictures_are_drawn_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    pictures = made_by("pictures", monkeypatch)
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As the scripts draw and measure: sums in one order."""
     threads = torch.get_num_threads()
-    try:
-        for name in ("one_outlier", "spreads"):
-            assert pictures.draw(name, tmp_path).read_bytes() == (DOCS / "images" / f"{name}.svg").read_bytes()
-    finally:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one_outlier",
+        "spreads",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("sphere", "placement", "norm_growth")),
+    ],
+)
+def test_pictures_are_drawn_the_same_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = made_by("pictures", monkeypatch)
+    assert pictures.draw(name, tmp_path).read_bytes() == (DOCS / "images" / f"{name}.svg").read_bytes()
 
 
 @pytest.mark.slow
-def test_all_pictures_are_drawn_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    pictures = made_by("pictures", monkeypatch)
-    threads = torch.get_num_threads()
-    try:
-        for name in pictures.PICTURES:
-            assert pictures.draw(name, tmp_path).read_bytes() == (DOCS / "images" / f"{name}.svg").read_bytes(), name
-    finally:
-        torch.set_num_threads(threads)
-
-
-@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
 def test_the_gallery_is_what_diagnose_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures aside, whose last digits depend on the machine; and every mend mends."""
     gallery = made_by("gallery", monkeypatch)
