@@ -37,6 +37,7 @@ def test_check_of_what_is_at_hand(capsys: pytest.CaptureFixture[str]) -> None:
         "digits: good: 1438 samples to train on, 359 to test, 10 classes",
         "subpopulations: good: 2000 samples to train on, 2000 to test, 2 classes",
         "stripes: good: 512 samples to train on, 256 to test, 4 classes",
+        "regular_graphs: good: 300 samples to train on, 300 to test, 3 classes",
     ]
 
 
