@@ -76,6 +76,16 @@ def test_images_in_files_are_tested_as_those_in_memory(files: ImageFiles, text: 
     assert evaluate(model, in_files, how, seed=0) == evaluate(model, in_memory, how, seed=0)
 
 
+def test_the_worst_group_in_the_place_of_all() -> None:
+    groups = torch.stack([LABELS == 0, LABELS == 1], 1)  # Seen is right about the first and wrong about the second
+    task = replace(task_of(IMAGES), test=Split(IMAGES, LABELS, groups))
+    asked = parse_evaluation("clean(worst_group=true)")
+    assert evaluate(Seen(), task, parse_evaluation("clean"), seed=0)["accuracy"] == 0.5
+    assert evaluate(Seen(), task, asked, seed=0)["accuracy"] == 0
+    with pytest.raises(ValueError, match="data with groups for worst_group=true"):
+        check_evaluation(task_of(IMAGES), asked)
+
+
 def test_without_running_statistics_there_is_nothing_to_measure() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
     plain, again = (

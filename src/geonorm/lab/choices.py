@@ -23,7 +23,7 @@ LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
 }
 CORRUPTIONS = ("clean", "offset", "gain", "heavy_tails", "feature", "noise", "labels", "spurious")
 ATTACKS: dict[str, Callable[..., Tensor]] = {name: getattr(robust, name) for name in ("fgsm", "bim", "pgd")}
-_EVERY = ("recalibrated", "rescaled", "samples", "top")  # arguments that every evaluation takes
+_EVERY = ("recalibrated", "rescaled", "samples", "top", "worst_group")  # arguments that every evaluation takes
 _REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1", "corruption": "fog"}  # without a default: examples
 EVALUATIONS: dict[str, tuple[str, ...]] = {
     "clean": (),
@@ -48,6 +48,7 @@ def _is_whole(value: Any) -> bool:
 # What the arguments must be, in words and as a test. A wrong one shows before anything is trained.
 _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "recalibrated": ("true or false", lambda value: isinstance(value, bool)),
+    "worst_group": ("true or false", lambda value: isinstance(value, bool)),
     "rescaled": ("a number over 0", lambda value: _is_number(value) and value > 0),
     "samples": ("a whole number from 1", _is_whole),
     "top": ("a whole number from 1", _is_whole),
@@ -75,6 +76,7 @@ class Evaluation(NamedTuple):
         rescaled: make all scale-invariant weights so many times as large first, and measure the statistics anew.
         samples: test so many samples only; all by default.
         top: a sample counts as right if its class is among so many with the highest scores.
+        worst_group: the accuracy is that of the group with the lowest, not of all samples.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Evaluation(NamedTuple):
     samples: int | None = None
     rescaled: float | None = None
     top: int = 1
+    worst_group: bool = False
 
 
 def parse_loss(text: str) -> Loss:

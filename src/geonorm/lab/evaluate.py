@@ -37,7 +37,7 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[s
     split = corrupted_images(**how.arguments) if how.name == "cifar10c" else task.test
     if how.samples is not None:
         split = split.sample(how.samples)
-    if how != Evaluation("clean", {}, samples=how.samples, top=how.top):  # a plain test changes nothing
+    if how.name != "clean" or how.recalibrated or how.rescaled is not None:  # a plain test changes nothing
         model = copy.deepcopy(model)
     if how.rescaled is not None:
         rescale(model, parts_by_table(model.train()), how.rescaled)
@@ -53,6 +53,8 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int) -> dict[s
     if split.groups is not None:
         groups = robust.group_accuracy(right, split.groups)
         found |= {"worst_group": groups.worst, "groups": groups.per_group.tolist()}
+        if how.worst_group:
+            found["accuracy"] = groups.worst
     return found
 
 
@@ -86,6 +88,8 @@ def _left_out(
 
 def check_evaluation(task: Task, how: Evaluation) -> None:
     """Raise where the samples do not allow an evaluation: before the training, not after it."""
+    if how.worst_group and task.test.groups is None:
+        raise ValueError(f"expected data with groups for worst_group=true (got {task.name}, which has none)")
     if how.name == "clean":
         return
     if how.name == "cifar10c":

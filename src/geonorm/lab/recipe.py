@@ -60,7 +60,8 @@ class Recipe:
         corruptions: of the training samples: ``"clean"``, ``"offset(share=0.1)"``, ...
         evaluations: of the trained model: ``"clean"``, ``"noise(std=0.25)"``, ``"bim(eps=0.03)"``, ...; with
             ``recalibrated=true`` inside, after its statistics were measured anew on the training samples; with
-            ``rescaled=10``, after its scale-invariant weights were made so many times as large, too.
+            ``rescaled=10``, after its scale-invariant weights were made so many times as large, too; with
+            ``worst_group=true``, the accuracy of the worst group of the data.
         seeds: one training each.
         folds: cut the data for cross-validation into so many; 0 for its own train and test samples.
         epochs, batch_size, optimizer, lr, momentum, weight_decay: the training.
