@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-import builtins
 import json
-import math
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import parametrizations
+from torch import nn
 
 import geonorm
 from geonorm.analysis import Growth, Monitor, invariance
 from left_alone import left_alone
-
-WIDTH = 6
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def net(norm: nn.Module | None = None, bias: bool = False) -> nn.Sequential:
-    torch.manual_seed(0)
-    norm = nn.BatchNorm1d(WIDTH, eps=1e-12) if norm is None else norm
-    return nn.Sequential(nn.Linear(4, WIDTH, bias=bias), norm, nn.ReLU(), nn.Linear(WIDTH, 3)).double()
-
-
-def train(model: nn.Module, monitor: Monitor | None, optimizer: torch.optim.Optimizer, steps: int = 5) -> None:
-    for step in range(steps):
-        x, y = randn(16, 4, seed=step), torch.randint(3, (16,), generator=torch.Generator().manual_seed(step))
-        loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if monitor is not None:
-            monitor.step(loss)
-
-
-def sgd(model: nn.Module, **options: float) -> torch.optim.SGD:
-    return torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
-
+from small_trainings import WIDTH, net, randn, sgd, train
 
 NORMS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
     "batch": (lambda: nn.BatchNorm1d(WIDTH, eps=1e-12), True),
@@ -252,167 +217,6 @@ def test_evaluation_between_steps_does_not_count() -> None:
     model.train()
     train(model, monitor, optimizer, steps=1)
     assert monitor.result().records[0]["norms"]["1"]["beta_gap"] < 10
-
-
-class TestFile:
-    def test_lines_are_there_at_once_and_are_appended(self, tmp_path: Path) -> None:
-        file, model = tmp_path / "growth.jsonl", net()
-        for number in (1, 2):
-            optimizer = sgd(model)
-            monitor = Monitor(model, optimizer, every=1, file=file)
-            train(model, monitor, optimizer, steps=2)
-            assert len(file.read_text().splitlines()) == 2 * number  # before close
-            monitor.close()
-        assert Growth.read(file).records[2:] == monitor.result().records
-
-    def test_a_kill_loses_nothing_that_was_recorded(self, tmp_path: Path) -> None:
-        file = tmp_path / "growth.jsonl"
-        script = (
-            "import itertools, sys, torch\n"
-            "from geonorm.analysis import Monitor\n"
-            "model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6))\n"
-            "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-            "monitor = Monitor(model, optimizer, every=1, file=sys.argv[1])\n"
-            "for step in itertools.count():\n"
-            "    optimizer.zero_grad(); model(torch.randn(8, 4)).square().mean().backward(); optimizer.step()\n"
-            "    monitor.step()\n"
-            "    if step == 5: print('on its way', flush=True)\n"
-        )
-        with subprocess.Popen([sys.executable, "-c", script, str(file)], stdout=subprocess.PIPE, text=True) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "on its way\n"
-            os.kill(child.pid, signal.SIGKILL)
-        *whole, last = file.read_text().split("\n")
-        steps = [json.loads(line)["step"] for line in whole]
-        assert steps == list(range(len(steps)))
-        assert len(steps) >= 6
-        file.write_text("\n".join([*whole, (last or whole[-1])[:40]]))  # at worst a torn line
-        monitor = Monitor(net(), file=file)
-        monitor.step()
-        monitor.close()
-        assert [record["step"] for record in Growth.read(file).records] == [*steps, len(steps)]
-
-    def test_nan_is_valid_json(self, tmp_path: Path) -> None:
-        model = net()
-        optimizer = sgd(model)
-        model[0].weight.data[0] = math.nan
-        with Monitor(model, optimizer, file=tmp_path / "growth.jsonl") as monitor:
-            train(model, monitor, optimizer, steps=1)
-        text = (tmp_path / "growth.jsonl").read_text()
-        assert "NaN" not in text
-        assert json.loads(text)["weights"]["0.weight"]["norm"] is None
-
-
-class TestTensorBoard:
-    def test_scalars_go_to_a_writer(self) -> None:
-        class Writer:
-            def __init__(self) -> None:
-                self.calls: list[tuple[str, float, int]] = []
-
-            def add_scalar(self, tag: str, value: float, step: int) -> None:
-                self.calls.append((tag, value, step))
-
-        model, writer = net(), Writer()
-        optimizer = sgd(model)
-        with Monitor(model, optimizer, every=2, tensorboard=writer) as monitor:
-            train(model, monitor, optimizer, steps=3)
-        norms = [(value, step) for tag, value, step in writer.calls if tag == "norm/0.weight"]
-        steps, values = monitor.result().series("weights", "0.weight", "norm")
-        assert norms == list(zip(values, steps, strict=True))
-        assert steps == [0, 2]
-
-    def test_without_the_package_the_error_says_what_to_install(self, monkeypatch, tmp_path: Path) -> None:
-        real = builtins.__import__
-
-        def without(name: str, *rest):
-            if name.startswith(("tensorboard", "torch.utils.tensorboard")):
-                raise ImportError(name)
-            return real(name, *rest)
-
-        monkeypatch.setattr(builtins, "__import__", without)
-        with pytest.raises(ImportError, match="pip install tensorboard"):
-            Monitor(net(), tensorboard=tmp_path)
-
-
-class TestEnemies:
-    def test_no_optimizer_no_norms_no_gradients(self) -> None:
-        with Monitor(net()) as monitor:
-            monitor.step(torch.tensor(1.5))
-        record = monitor.result().records[0]
-        assert record["loss"] == 1.5
-        assert record["weights"]["0.weight"]["effective_rate"] is None
-        assert record["norms"]["1"]["gamma_gap"] is None
-        with Monitor(nn.Linear(2, 2)) as monitor:
-            monitor.step()
-        assert monitor.result().records[0]["weights"] == {}
-        assert monitor.result().table()
-
-    def test_frozen_and_unused_weights(self) -> None:
-        model = net()
-        model[0].weight.requires_grad_(False)
-        optimizer = sgd(model)
-        with Monitor(model, optimizer) as monitor:
-            train(model, monitor, optimizer, steps=1)
-        assert monitor.result().records[0]["weights"]["0.weight"]["growth"] is None
-
-    def test_weights_in_another_optimizer(self) -> None:
-        model = net()
-        optimizer = torch.optim.SGD(model[3].parameters(), 0.1)
-        with Monitor(model, optimizer) as monitor:
-            train(model, monitor, optimizer, steps=1)
-        assert monitor.result().records[0]["weights"]["0.weight"]["predicted"] is None
-
-    def test_parametrized_weights(self) -> None:
-        """The direction of a weight-normalized weight is scale invariant per row, whatever follows."""
-        torch.manual_seed(0)
-        model = nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 5)), nn.Tanh(), nn.Linear(5, 3)).double()
-        optimizer = sgd(model)
-        with Monitor(model, optimizer, every=1) as monitor:
-            train(model, monitor, optimizer)
-        (found,) = monitor.result().records[-1]["weights"].values()
-        assert found["unit"] == "row"
-        assert found["growth"] == pytest.approx(found["predicted"], rel=1e-6)
-
-    def test_transposed_convolutions_have_rows_in_dimension_1(self) -> None:
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.ConvTranspose2d(3, 4, 2, bias=False), nn.BatchNorm2d(4, eps=1e-12)).double()
-        optimizer = sgd(model)
-        with Monitor(model, optimizer) as monitor:
-            (model(randn(3, 3, 4, 4)) * randn(3, 4, 5, 5, seed=1)).sum().backward()
-            optimizer.step()
-            monitor.step()
-        (found,) = monitor.result().records[0]["weights"].values()
-        assert found["growth"] == pytest.approx(found["predicted"], rel=1e-6)
-        assert monitor.result().records[0]["norms"]["1"]["gamma_gap_unit"] is not None
-
-    def test_half_precision(self) -> None:
-        model = net().to(torch.bfloat16)
-        optimizer = sgd(model)
-        with Monitor(model, optimizer) as monitor:
-            model(randn(16, 4).to(torch.bfloat16)).float().square().mean().backward()
-            optimizer.step()
-            monitor.step()
-        found = monitor.result().records[0]
-        assert found["weights"]["0.weight"]["growth"] is not None
-        assert found["norms"]["1"]["gamma_gap"] > 0
-
-    def test_shared_norms_and_weights_are_told_once(self) -> None:
-        norm = nn.BatchNorm1d(4)
-        model = nn.Sequential(nn.Linear(4, 4), norm, nn.Linear(4, 4), norm)
-        with Monitor(model) as monitor:
-            model(torch.randn(8, 4))
-            monitor.step()
-        assert list(monitor.result().records[0]["norms"]) == ["1"]
-
-    def test_errors(self) -> None:
-        with pytest.raises(ValueError, match="every >= 1"):
-            Monitor(net(), every=0)
-        with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
-            Monitor("model")
-        monitor = Monitor(net())
-        monitor.close()
-        with pytest.raises(RuntimeError, match="make a new one"):
-            monitor.step()
 
 
 def test_a_result_is_a_table_a_dict_and_a_picture() -> None:

@@ -6,36 +6,28 @@ import copy
 import io
 import math
 import pickle
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 import geonorm
 from geonorm.functional import aug_norm, pop_norm
 
 from . import world
-
-SIZE = 2
-
-
-def data(rank: int, sizes: tuple[int, ...] = (5, 9), seed: int = 0, shape: tuple[int, ...] = (4,)) -> tuple[Any, Any]:
-    """The whole batch, and this process's part."""
-    generator = torch.Generator().manual_seed(seed)
-    whole = torch.randn((sum(sizes), *shape), generator=generator, dtype=torch.float64)
-    return whole, whole.split(list(sizes))[rank].clone()
-
-
-def refuses(function: Callable[[], Any], match: str, kind: type[Exception] = RuntimeError) -> None:
-    with pytest.raises(kind, match=match):
-        function()
-
+from .parts import SIZE, data, refuses
+from .wrappers import (
+    activation_checkpointing,
+    bad_weights_are_everybodys_business,
+    checkpoints,
+    ddp_follows_one_process,
+    ddp_two_forwards_and_accumulation,
+    ddp_with_parameters_unused_here_and_there,
+    fsdp,
+    torch_func_is_refused,
+)
 
 # Values
 
@@ -258,160 +250,6 @@ def the_adaptive_stop_does_not_compile(rank: int) -> None:
     layer = geonorm.AugBatchNorm1d(4, phi=1.5, dtype=torch.float64, process_group="world")
     with pytest.raises(Exception, match="sweeps=12"):
         torch.compile(layer, fullgraph=True, backend="aot_eager")(x)
-
-
-def net() -> nn.Sequential:
-    torch.manual_seed(3)
-    model = nn.Sequential(
-        nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2)
-    )
-    geonorm.convert(model, "augbn(phi=1.5)", where="4")
-    return model.double()
-
-
-def loss_of(model: nn.Module, x: Tensor) -> Tensor:
-    return (model(x) - x[:, :2].sin()).square().sum()
-
-
-def same_parameters(model: nn.Module, other: nn.Module, tolerance: float) -> None:
-    found, expected = model.state_dict(), other.state_dict()
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: n + m)
-
-
-def ddp_follows_one_process(rank: int) -> None:
-    """50 steps with the sum of losses; DDP averages gradients over processes, so the loss is multiplied by them."""
-    alone, joint = net(), net()
-    geonorm.sync(joint)
-    wrapped = DistributedDataParallel(joint)
-    optimizers = [torch.optim.SGD(m.parameters(), lr=1e-3, momentum=0.9) for m in (alone, joint)]
-    for step in range(50):
-        sizes = (9, 3) if step % 2 else (6, 6)
-        whole, x = data(rank, sizes, seed=step)
-        for optimizer, model, batch, factor in ((optimizers[0], alone, whole, 1), (optimizers[1], wrapped, x, SIZE)):
-            optimizer.zero_grad()
-            (loss_of(model, batch) * factor).backward()
-            optimizer.step()
-    same_parameters(joint, alone, 1e-9)
-
-
-def ddp_two_forwards_and_accumulation(rank: int) -> None:
-    for unused in (False, True):
-        alone, joint = net(), net()
-        geonorm.sync(joint)
-        wrapped = DistributedDataParallel(joint, find_unused_parameters=unused, broadcast_buffers=False)
-        (first, a), (second, b) = data(rank, seed=1), data(rank, (2, 8), seed=2)
-        (loss_of(alone, first) + loss_of(alone, second)).backward()
-        (loss_of(alone, first)).backward()
-        ((loss_of(wrapped, a) + loss_of(wrapped, b)) * SIZE).backward()
-        (loss_of(wrapped, a) * SIZE).backward()
-        for mine, other in zip(joint.parameters(), alone.parameters(), strict=True):
-            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-9, atol=1e-9)
-        alone, joint = net(), net()
-        geonorm.sync(joint)
-        wrapped = DistributedDataParallel(joint, find_unused_parameters=unused)
-        with wrapped.no_sync():
-            (loss_of(wrapped, a) * SIZE).backward()
-        (loss_of(wrapped, b) * SIZE).backward()
-        loss_of(alone, first).backward()
-        loss_of(alone, second).backward()
-        for mine, other in zip(joint.parameters(), alone.parameters(), strict=True):
-            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-9, atol=1e-9)
-
-
-class TwoWays(nn.Module):
-    """Another layer is unused in every process."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.head = geonorm.AugBatchNorm1d(64, phi=1.5), nn.Linear(64, 2)
-        self.a, self.b = nn.Linear(4, 64), nn.Linear(4, 64)
-
-    def forward(self, x: Tensor, first: bool) -> Tensor:
-        y: Tensor = self.head(self.norm((self.a if first else self.b)(x)))
-        return y
-
-
-def ddp_with_parameters_unused_here_and_there(rank: int) -> None:
-    """Gradients are ready at other times in other processes; norms have a group of their own and do not mind."""
-    torch.manual_seed(0)
-    model = TwoWays().double()
-    geonorm.sync(model)
-    wrapped = DistributedDataParallel(model, find_unused_parameters=True, bucket_cap_mb=1e-4)
-    for step in range(3):
-        _, x = data(rank, seed=step)
-        wrapped(x, rank == 0).square().sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
-def torch_func_is_refused(rank: int) -> None:
-    _, x = data(rank, (5, 5))
-    for phi in (1.0, 1.5, 2.0):
-
-        def output(v: Tensor, phi: float = phi) -> Tensor:
-            return aug_norm(v, 0, phi, process_group="world").output
-
-        refuses(lambda output=output: torch.func.vmap(output)(x.expand(3, 5, 4)), "torch.func")
-        refuses(lambda output=output: torch.func.grad(lambda v: output(v).sum())(x), "torch.func")
-
-
-def bad_weights_are_everybodys_business(rank: int) -> None:
-    _, x = data(rank)
-    for wrong in (-1.0, math.nan, math.inf):
-        share = torch.ones_like(x)
-        share[0, 0] = wrong if rank == 1 else 1.0
-        refuses(
-            lambda share=share: aug_norm(x, 0, 1.5, element_weight=share, process_group="world"), "weight", ValueError
-        )
-
-
-def fsdp(rank: int) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    alone, joint = net(), net()
-    geonorm.sync(joint)
-    mesh = init_device_mesh("cpu", (SIZE,))
-    fully_shard(joint, mesh=mesh)
-    optimizers = [torch.optim.SGD(m.parameters(), lr=1e-3) for m in (alone, joint)]
-    for step in range(3):
-        whole, x = data(rank, seed=step)
-        for optimizer, model, batch, factor in ((optimizers[0], alone, whole, 1), (optimizers[1], joint, x, SIZE)):
-            optimizer.zero_grad()
-            (loss_of(model, batch) * factor).backward()
-            optimizer.step()
-    for (name, mine), other in zip(joint.named_parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(mine.full_tensor(), other, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: n + m)
-
-
-def checkpoints(rank: int) -> None:
-    import torch.distributed.checkpoint as dcp
-
-    folder = [tempfile.mkdtemp() if rank == 0 else ""]
-    dist.broadcast_object_list(folder)
-    model = net()
-    geonorm.sync(model)
-    loss_of(model, data(rank)[1]).backward()
-    for parameter in model.parameters():
-        parameter.data += 1
-    dcp.save({"model": model.state_dict()}, checkpoint_id=Path(folder[0]) / "step")
-    again = net()
-    geonorm.sync(again)
-    state = {"model": again.state_dict()}
-    dcp.load(state, checkpoint_id=Path(folder[0]) / "step")
-    again.load_state_dict(state["model"])
-    same_parameters(again, model, 0.0)
-
-
-def activation_checkpointing(rank: int) -> None:
-    from torch.utils.checkpoint import checkpoint
-
-    _, x = data(rank)
-    plain, saving = (geonorm.AugBatchNorm1d(4, dtype=torch.float64, process_group="world") for _ in range(2))
-    inputs = [x.clone().requires_grad_() for _ in range(2)]
-    plain(inputs[0]).square().sum().backward()
-    checkpoint(saving, inputs[1], use_reentrant=False).square().sum().backward()
-    torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
 
 
 CASES = [

@@ -1,0 +1,110 @@
+"""`convert` to norms that stand elsewhere: POP-Norm before its operation, and norms on weights."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import geonorm
+from model_states import conv_net
+from outside_models import OUTSIDE, Outside, images, small_densenet, small_vgg, small_wrn
+
+
+class TestPop:
+    @pytest.mark.parametrize(
+        ("case", "norms", "left"),
+        [
+            (Outside("vgg", small_vgg, lambda: images(2, 56)), 4, 0),
+            (OUTSIDE[0], 21, 0),
+            (Outside("densenet", small_densenet, lambda: images(size=16)), 5, 1),
+            (Outside("wrn", small_wrn, images), 13, 1),
+        ],
+        ids=lambda value: value.name if isinstance(value, Outside) else str(value),
+    )
+    def test_before_its_operation(self, case: Outside, norms: int, left: int) -> None:
+        torch.manual_seed(0)
+        model, inputs = case.make(), case.inputs()
+        report = geonorm.convert(model, "pop(kappa=4)")
+        assert (len(report.changed), len(report.left)) == (norms, left), report
+        assert all("another function" in change.note for change in report.changed)
+        layers = [module for module in model.modules() if isinstance(module, geonorm.PopNorm2d)]
+        assert len(layers) == norms
+        seen: list[float] = []
+        for module in model.modules():
+            if "pre_norm" in module._modules:
+                # What the operation itself works on has rms γ/κ, with γ=1.
+                module.register_forward_hook(lambda m, inputs, output: seen.append(m.pre_norm(inputs[0]).std().item()))
+        model.train()(*inputs).sum().backward()
+        assert len(seen) == norms
+        assert all(layer.weight.grad is not None for layer in layers)
+
+    def test_the_output_is_that_of_the_moved_norm(self) -> None:
+        torch.manual_seed(0)
+        model, x = conv_net(), torch.randn(4, 3, 9, 9)
+        first, second = model[0], model[3]
+        geonorm.convert(model, "pop")
+        model.train()
+        expected = geonorm.PopNorm2d(3)(x)
+        expected = torch.conv2d(expected, first.weight, first.bias).relu()
+        expected = torch.conv2d(geonorm.PopNorm2d(8)(expected), second.weight)
+        torch.testing.assert_close(model(x), expected)
+
+    def test_declared_pairs_where_tracing_fails(self) -> None:
+        class Untraceable(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+                self.inner = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
+
+            def forward(self, x: Tensor) -> Tensor:
+                if x.sum() > 0:
+                    x = x + 1
+                return self.inner(self.norm(self.conv(x)))
+
+        model = Untraceable()
+        report = geonorm.convert(model, "pop")
+        assert [change.name for change in report.changed] == ["inner.1"]  # found inside its part
+        assert [left.name for left in report.left] == ["norm"]
+        assert "pairs=" in report.notes[0]
+        assert "pairs=" in report.left[0].reason
+        report = geonorm.convert(model, "pop", pairs=[("conv", "norm")])
+        assert [change.name for change in report.changed] == ["norm"]
+        model(torch.randn(2, 3, 9, 9))
+        with pytest.raises(ValueError, match="no module of the model"):
+            geonorm.convert(model, "pop", pairs=[("conf", "norm")])
+        with pytest.raises(ValueError, match="Linear or Conv"):
+            geonorm.convert(model, "pop", pairs=[("inner", "norm")])
+
+    def test_a_conv_that_feeds_two_is_left(self) -> None:
+        class Fork(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+            def forward(self, x: Tensor) -> Tensor:
+                y = self.conv(x)
+                return self.norm(y) + y
+
+        report = geonorm.convert(Fork(), "pop")
+        assert not report.changed
+        assert "no operation whose output goes to it alone" in report.left[0].reason
+
+
+class TestOnWeights:
+    @pytest.mark.parametrize("spec", ["wn", "ws", "cwn(eps=0.001)", "sn"])
+    def test_an_identity_and_a_parametrization(self, spec: str) -> None:
+        model = conv_net()
+        report = geonorm.convert(model, spec)
+        assert isinstance(model[1], nn.Identity)
+        assert torch.nn.utils.parametrize.is_parametrized(model[0], "weight")
+        assert "γ and β" in report.changed[0].note
+        model(torch.randn(2, 3, 9, 9)).sum().backward()
+
+    def test_a_trained_weight_comes_back_as_it_acts(self) -> None:
+        model = conv_net()
+        geonorm.convert(model, "ws")
+        with torch.no_grad():
+            model[0].parametrizations.weight.original.mul_(2).add_(0.1)
+        weight = model[0].weight.detach().clone()
+        geonorm.revert(model)
+        assert torch.equal(model[0].weight, weight)
+        assert type(model[1]) is nn.BatchNorm2d
