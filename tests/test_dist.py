@@ -37,13 +37,20 @@ assert "1 norm" in str(geonorm.diagnose(model, x))
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What ``make dist`` makes, from a copy without anything built."""
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree without anything built."""
+    source = tmp_path_factory.mktemp("source")
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
     for name in listed.stdout.decode().splitlines():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
+    return source
+
+
+@pytest.fixture(scope="module")
+def packages(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``make dist`` makes of it."""
+    out = tmp_path_factory.mktemp("dist")
     said = call([sys.executable, "-m", "build", "--outdir", out, source], {"GEONORM_REQUIRE_NATIVE": "1"})
     assert "Successfully built" in said
     return out
@@ -60,7 +67,7 @@ def torch_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_files_inside(packages: Path) -> None:
+def test_files_inside(source: Path, packages: Path) -> None:
     (wheel,), (sdist,) = packages.glob("*.whl"), packages.glob("*.tar.gz")
     assert wheel.name.startswith("geonorm-0.1.0-py3-none-")
     assert sdist.name == "geonorm-0.1.0.tar.gz"
@@ -69,8 +76,8 @@ def test_files_inside(packages: Path) -> None:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     assert "geonorm/ops/libgeonorm.so" in built
     assert not [name for name in packed if name.endswith(".so")]
-    source = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "geonorm").rglob("*") if path.is_file()}
-    wanted = {name for name in source if "__pycache__" not in name and not name.endswith(".so")}
+    listed = subprocess.run(["git", "ls-files", "src/geonorm"], cwd=ROOT, check=True, capture_output=True, text=True)
+    wanted = {name.removeprefix("src/") for name in listed.stdout.splitlines() if (source / name).exists()}
     assert wanted <= built
     assert {f"src/{name}" for name in wanted} | {"LICENSE", "README.md", "pyproject.toml", "setup.py"} <= packed
 
@@ -88,7 +95,7 @@ def test_clean_environment(what, compiler, backend, packages: Path, torch_alone:
     (own,) = environment.glob("lib/python*/site-packages")
     (own / "torch_alone.pth").write_text(f"{torch_alone}\n")
     settings = {} if compiler else NO_COMPILER
-    said = call([environment / "bin" / "pip", "install", "--verbose", package], settings)
+    said = call([environment / "bin" / "pip", "install", "--verbose", package], settings, errors=True)
     assert ("native kernels were not built" in said) == (backend == "torch")
 
     python, geonorm = environment / "bin" / "python", environment / "bin" / "geonorm"
@@ -108,9 +115,11 @@ def plain(settings: dict[str, str] | None = None) -> dict[str, str]:
     return {**kept, **(settings or {})}
 
 
-def call(command: list[object], settings: dict[str, str] | None = None, cwd: Path | None = None) -> str:
-    """What a command prints; it must succeed."""
+def call(
+    command: list[object], settings: dict[str, str] | None = None, cwd: Path | None = None, errors: bool = False
+) -> str:
+    """What a command prints, with ``errors`` to stderr as well; it must succeed."""
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env=plain(settings), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout + done.stderr if errors else done.stdout
