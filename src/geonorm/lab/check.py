@@ -31,13 +31,17 @@ def check_installed() -> None:
     need("matplotlib", "matplotlib")
 
 
-def check_at_hand(recipe: Recipe) -> None:
-    """Raise if the data or a function are not there."""
-    for what, name in (("data", recipe.data), ("model", recipe.model)):
-        if is_own(name) and not callable(named_object(name, what)):
-            raise ValueError(f"expected a function for {what} (got {name!r}, which is none)")
-    if is_own(recipe.data) or {"folder", "download"} & set(recipe.data_options):
-        return
-    source = find_source(recipe.data)
-    if not source.at_hand:
-        raise DataError(f"{source.name} is not at hand: looked for {source.where}. {source.how}")
+def check_at_hand(*recipes: Recipe) -> None:
+    """Raise if data or functions are not there; what is missing is told all at once."""
+    missing: dict[str, None] = {}
+    for recipe in recipes:
+        for what, name in (("data", recipe.data), ("model", recipe.model)):
+            if is_own(name) and not callable(named_object(name, what)):
+                raise ValueError(f"expected a function for {what} (got {name!r}, which is none)")
+        if is_own(recipe.data) or {"folder", "download"} & set(recipe.data_options):
+            continue
+        source = find_source(recipe.data)
+        if not source.at_hand:
+            missing[f"{source.name} is not at hand: looked for {source.where}. {source.how}"] = None
+    if missing:
+        raise DataError("\n".join([*missing, "Set GEONORM_DATA to a folder that holds them."]))

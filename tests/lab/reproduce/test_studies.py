@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from geonorm.lab import Recipe
+from geonorm.lab.data import DataError, find_source
 from geonorm.lab.reproduce import PRESETS, Study, reproduce, results, smoke, studies, study, write_page
 from geonorm.lab.reproduce.index import write_all
 
@@ -75,6 +76,24 @@ def test_what_a_smoke_leaves_of_a_recipe() -> None:
     assert small.data_options["side"] == 32
     with pytest.raises(ValueError, match="did you mean 'cifar10'"):
         smoke.shrunk(Recipe(data="cifar1"))
+
+
+@pytest.mark.usefixtures("no_data")
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("chosen", studies(), ids=lambda study: study.name)
+def test_data_that_are_missing_are_all_named(
+    chosen: Study, preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    missing = [name for name in chosen.data(preset) if not find_source(name).at_hand]
+    if not missing:
+        return
+    with pytest.raises(DataError) as told:
+        reproduce(chosen.name, preset, folder=tmp_path)
+    for name in missing:
+        assert f"{name} is not at hand: looked for {find_source(name).where}" in str(told.value)
+        assert find_source(name).how in str(told.value)
+    assert "Set GEONORM_DATA" in str(told.value)
 
 
 @pytest.mark.skipif(not STORED.exists(), reason="no results are stored")

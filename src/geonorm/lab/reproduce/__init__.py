@@ -76,8 +76,7 @@ def reproduce(
     parts = chosen.plan(known(preset, PRESETS, "preset"))
     if smoke:
         parts = {part: smokes.shrunk(recipe) for part, recipe in parts.items()}
-    for recipe in parts.values():
-        check_at_hand(recipe)
+    check_at_hand(*parts.values())
     if seeds is not None:
         parts = {part: replace(recipe, seeds=tuple(range(seeds))) for part, recipe in parts.items()}
     path = results.path_in(folder, name, preset, smoke=smoke)
