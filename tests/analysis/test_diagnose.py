@@ -219,3 +219,15 @@ def test_forward_says_how_to_call_the_model() -> None:
 def test_no_data_is_an_error(batches) -> None:
     with pytest.raises(ValueError, match="at least one batch"):
         diagnose(mlp(nn.BatchNorm1d(16)), batches)
+
+
+def test_outliers_that_the_norm_bears_are_a_note() -> None:
+    x = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))
+    x[::20] += 30
+    found = {}
+    for spec in ("bn", "robustbn"):
+        model = geonorm.create_norm(spec, 8, dim=1)
+        found[spec] = next(one for one in diagnose(model, x).findings if one.kind == "outliers")
+    assert (found["bn"].severity, found["robustbn"].severity) == ("warning", "note")
+    assert "robustbn" in found["bn"].advice
+    assert "robustbn" not in found["robustbn"].advice

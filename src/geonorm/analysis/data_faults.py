@@ -216,16 +216,16 @@ def _heavy_tails(reading: NormReading) -> Iterator[Finding]:
     share = float(broken.double().mean())
     if not 0 < share < 0.25 or len(channels) < MANY * len(weight):
         return
-    worst = int(weight.argmax())
+    worst, bears = int(weight.argmax()), getattr(reading.norm, "spread", None) == "robust"
+    pulled = "they pull the mean and blow up the spread, and the rest is squeezed together"
     yield Finding(
-        "warning",
+        "note" if bears else "warning",
         "outliers",
         reading.name,
-        "a few samples are far out in most channels: they pull the mean and blow up the spread, and the rest is "
-        "squeezed together",
+        f"a few samples are far out in most channels: {'its robust spread bears them' if bears else pulled}",
         f"{100 * share:.2g} % of the values; {part(len(channels), len(weight))} have σ above {HEAVY:g} times that of "
         f"the middle half, channel {worst} {float(weight[worst]):.2g} times",
-        "clean the data, or geonorm.convert(model, 'robustbn'), which resists outliers",
+        "clean the data" + ("" if bears else ", or geonorm.convert(model, 'robustbn'), which resists outliers"),
         channels,
     )
 
@@ -244,6 +244,6 @@ def _small_batch(reading: NormReading, widths: BatchWidth | None) -> Iterator[Fi
         reading.name,
         f"the batch is too small for it: its statistics are rough{hidden}",
         f"{reading.values} values per channel, variance known to ±{100 * math.sqrt(2 / reading.values):.0f} %{seen}",
-        "use larger batches, statistics over processes (SyncBatchNorm), or a norm that does not need the batch: "
+        "use larger batches, statistics over processes (geonorm.sync), or a norm that does not need the batch: "
         "geonorm.convert(model, 'auggroup(groups=8)')",
     )

@@ -42,6 +42,7 @@ def run(chosen: argparse.Namespace) -> int:
     from ..analysis import diagnose
     from ..lab import loading
     from ..lab.bars import busy
+    from ..surgery.progress import without_bars
 
     with results_alone():
         model = loading.load_model(chosen.model, chosen.state)
@@ -50,7 +51,7 @@ def run(chosen: argparse.Namespace) -> int:
             if chosen.data is None
             else loading.load_batches(chosen.data)
         )
-        with busy("looking at the model"):
+        with busy("looking at the model"), without_bars():
             found = diagnose(model, batches, synthetic=chosen.data is None)
     path = found.to_html(chosen.out)
     if chosen.json:

@@ -26,8 +26,7 @@ class AugGraphNorm(NormLayer):
         eps: added to the squared spread.
         device, dtype: of the parameters.
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``; ``learn_alpha`` is ``True`` by default
-            here. φ
-            and α are learned per feature.
+            here. φ and α are learned per feature.
 
     Shape:
         - x and output: ``(nodes, in_channels)``; batch: ``(nodes,)``, the graph of each node.
