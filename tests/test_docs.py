@@ -15,6 +15,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,20 +29,23 @@ WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", 
 # A block of code, and the block of text right below it, which is what it prints; "..." stands for anything.
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```(?:text|{ \.text \.wrap })\n(.*?)```)?", re.DOTALL)
 
+SLOW = ("docs/analysis/curvature.md:0", "docs/analysis/robustness.md:0", "docs/analysis/robustness.md:1")  # they train
+
 
 def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def code_blocks() -> list[tuple[str, str, str]]:
-    return [
+def code_blocks() -> list[Any]:
+    found = [
         (f"{named(page)}:{i}", code, printed)
         for page in WRITTEN
         for i, (code, printed) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
     ]
+    return [pytest.param(*one, id=one[0], marks=[pytest.mark.slow] * (one[0] in SLOW)) for one in found]
 
 
-@pytest.mark.parametrize(("name", "code", "printed"), code_blocks(), ids=[name for name, _, _ in code_blocks()])
+@pytest.mark.parametrize(("name", "code", "printed"), code_blocks())
 def test_code_runs_and_prints_what_is_shown(name, code, printed, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = io.StringIO()
