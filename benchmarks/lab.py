@@ -59,7 +59,9 @@ def cost(recipe: Recipe, rounds: int) -> dict[str, float]:
             ratios.append(spent["runner"] / spent["bare"])
             epochs.append(spent["bare"])
             if turn % 8 == 0:
-                once.append(seconds(partial(rest, Run({**run.choices, "seed": turn}), ours, store)))
+                another = Run({**run.choices, "seed": turn})
+                store.add(another.choices)  # all runs of a comparison are added at once
+                once.append(seconds(partial(rest, another, ours, store)))
     ratio, epoch, end = (statistics.median(values) for values in (ratios, epochs, once))
     more = ratio - 1 + end / (recipe.epochs * epoch)
     return {"cost": more, "in an epoch": ratio - 1, "bare epoch": epoch, "once in a run": end}
@@ -97,11 +99,10 @@ class Bare:
 
 
 def rest(run: Run, training: Training, store: Store) -> None:
-    """What the runner does once in a run, beside its epochs: a claim, the curve, the final test, the result."""
-    store.add(run.choices)
+    """What the runner does once in a run, beside its epochs: a claim, the curve, the final figures, the result."""
     store.claim(run.key)
     store.epochs(run.key, [Epoch(i + 1, {"loss": 0.0, "accuracy": 0.0}, 0.0) for i in range(SMALL.epochs)])
-    found = evaluate(training.model, training.task, parse_evaluation("clean"), 0)
+    found = evaluate(training.model, training.task, parse_evaluation("clean"), 0, training.tested)
     store.finish(run.key, {"clean": found}, 0.0)
 
 

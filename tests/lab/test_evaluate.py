@@ -86,6 +86,16 @@ def test_the_worst_group_in_the_place_of_all() -> None:
         check_evaluation(task_of(IMAGES), asked)
 
 
+def test_a_plain_test_is_not_repeated() -> None:
+    model, right = Seen(), torch.arange(40) % 4 == 0
+    for text, looked in (("clean", 0), ("clean(worst_group=true)", 0), ("clean(samples=40)", 1), ("noise(std=0)", 2)):
+        groups = torch.stack([LABELS == 0, LABELS == 1], 1)
+        task = replace(task_of(IMAGES), test=Split(IMAGES, LABELS, groups))
+        found = evaluate(model, task, parse_evaluation(text), seed=0, tested=right)
+        assert found["correct"] == (20 if looked else 10)
+        assert len(model.inputs) == looked
+
+
 def test_without_running_statistics_there_is_nothing_to_measure() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
     plain, again = (

@@ -137,7 +137,10 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team:
             watch(run, training.done, figures)
     if news:
         store.epochs(run.key, news)
-    results = {text: evaluate(training.model, task, parse_evaluation(text), run["seed"]) for text in run["evaluations"]}
+    tested = training.tested if team.size == 1 else None  # other processes split the samples, and round otherwise
+    results = {
+        text: evaluate(training.model, task, parse_evaluation(text), run["seed"], tested) for text in run["evaluations"]
+    }
     if team.leads:
         store.finish(run.key, results, store.seconds(run.key))
         saved.unlink(missing_ok=True)

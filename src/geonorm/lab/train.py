@@ -73,6 +73,7 @@ class Training:
             groups = _imitating_kappa(model, choices.get("weights_as_kappa", 1.0), decay)
             self.optimizer = torch.optim.SGD(groups, rate, choices["momentum"], weight_decay=decay)
         self.done, self.checked = 0, False
+        self.tested: Tensor | None = None  # which test samples were right after the last epoch
 
     def epoch(self) -> dict[str, Any]:
         """Train one epoch and test; the figures."""
@@ -88,11 +89,11 @@ class Training:
         for size, batch in shuffled(self.task.train, of["batch_size"], seed, self.done, self.team):
             total, number = total + self._step(self._augmented(batch), size, hits) * size, number + size
         self.done += 1
-        right = correct(self.model, self.task.test, self.team)
+        self.tested = correct(self.model, self.task.test, self.team)
         figures: dict[str, Any] = {
             "loss": total / max(1, number),
             "train_accuracy": self.team.total(hits.count()) / max(1, number),
-            "accuracy": float(right.double().mean()),
+            "accuracy": float(self.tested.double().mean()),
         }
         exponents = learned_exponents(self.model)
         if exponents:
