@@ -31,7 +31,7 @@ from geonorm.lab.train import Training, correct
 
 SMALL = Recipe(data="digits", norms=("bn",), seeds=(0,), epochs=20, model_options={"hidden": 256})
 RECIPES = {  # name and number of epochs that are timed
-    "an MLP with steps of a millisecond or two": (SMALL, 150),
+    "an MLP with steps of a millisecond or two": (SMALL, 400),
     "a small ResNet": (replace(SMALL, model="resnet20", model_options={"width": 0.5, "depth": 0.34}), 48),
 }
 
