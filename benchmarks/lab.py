@@ -1,6 +1,6 @@
 """What the lab's runner costs over a bare training loop of the same model, batches and tests: one number for the docs.
 
-CPU time, in shuffled order; under a minute on a quiet machine.
+CPU time, in shuffled order; two minutes on a quiet machine.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from geonorm.lab.train import Training, correct
 
 SMALL = Recipe(data="digits", norms=("bn",), seeds=(0,), epochs=20, model_options={"hidden": 256})
 RECIPES = {  # name and number of epochs that are timed
-    "an MLP with steps of a millisecond or two": (SMALL, 400),
-    "a small ResNet": (replace(SMALL, model="resnet20", model_options={"width": 0.5, "depth": 0.34}), 48),
+    "an MLP with steps of a millisecond or two": (SMALL, 480),
+    "a small ResNet": (replace(SMALL, model="resnet20", model_options={"width": 0.5, "depth": 0.34}), 120),
 }
+FRESH = 6  # turns with the same two models
 
 
 def main() -> None:
@@ -45,20 +46,28 @@ def main() -> None:
 
 
 def cost(recipe: Recipe, rounds: int) -> dict[str, float]:
+    """Epoch by epoch in turns, since the machine changes its pace; with new models now and then, since where their
+    tensors happen to lie in memory makes a model faster or slower by as much as is measured here."""
     run = recipe.runs()[0]
     task = Named().task(run)
-    ours, bare = Training(model_of(run, task), task, run.choices), Bare(model_of(run, task), task)
     ratios, epochs, once = [], [], []
     order = random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "r.sqlite")
-        for turn in range(rounds):  # epoch by epoch in turns: the machine may change its pace between two whole runs
-            spent = {
-                name: seconds(work) for name, work in order.sample([("bare", bare.epoch), ("runner", ours.epoch)], 2)
-            }
-            ratios.append(spent["runner"] / spent["bare"])
-            epochs.append(spent["bare"])
-            if turn % 8 == 0:
+        for turn in range(rounds):
+            if turn % FRESH == 0:
+                makers = [
+                    lambda: Training(model_of(run, task), task, run.choices),
+                    lambda: Bare(model_of(run, task), task),
+                ]
+                pair = [make() for make in order.sample(makers, 2)]
+                ours, bare = sorted(pair, key=lambda one: isinstance(one, Bare))
+                for one in pair:
+                    one.epoch()
+            spent = {one: seconds(one.epoch) for one in order.sample(pair, 2)}
+            ratios.append(spent[ours] / spent[bare])
+            epochs.append(spent[bare])
+            if turn % FRESH == 0:
                 another = Run({**run.choices, "seed": turn})
                 store.add(another.choices)  # all runs of a comparison are added at once
                 once.append(seconds(partial(rest, another, ours, store)))
