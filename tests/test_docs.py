@@ -29,7 +29,12 @@ WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", 
 # A block of code, and the block of text right below it, which is what it prints; "..." stands for anything.
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```(?:text|{ \.text \.wrap })\n(.*?)```)?", re.DOTALL)
 
-SLOW = ("docs/analysis/curvature.md:0", "docs/analysis/robustness.md:0", "docs/analysis/robustness.md:1")  # they train
+SLOW = (
+    "docs/analysis/diagnose.md:0",
+    "docs/analysis/curvature.md:0",
+    "docs/analysis/robustness.md:0",
+    "docs/analysis/robustness.md:1",
+)  # they train
 
 
 def named(page: Path) -> str:

@@ -174,6 +174,7 @@ def test_ddp_with_two_forwards() -> None:
             dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_graph_norm_compiles_with_a_batch_vector() -> None:
     torch._dynamo.reset()
     layer = geonorm.AugGraphNorm(3)

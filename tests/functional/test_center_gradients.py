@@ -33,7 +33,7 @@ def test_second_derivative_in_x(phi: float) -> None:
     assert gradgradcheck(lambda x: center(x, phi, (0, 2)), spaced(2, 3, 5))
 
 
-@pytest.mark.parametrize("phi", slow_but([1.7], [(1.3, 1.8, 2.6), (1.5,), 1.7, (2.0, 2.0, 4.0)]))
+@pytest.mark.parametrize("phi", slow_but([], [(1.3, 1.8, 2.6), (1.5,), 1.7, (2.0, 2.0, 4.0)]))
 def test_all_derivatives(phi: object) -> None:
     """x, φ (per group, shared, scalar) and weight together, to second order."""
     power = torch.tensor(phi, dtype=torch.float64, requires_grad=True)

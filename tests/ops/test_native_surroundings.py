@@ -70,6 +70,7 @@ def test_fork() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", ["baseline", "avx2"])
 def test_every_instruction_set_gives_the_same_answers(isa: str) -> None:
     script = (

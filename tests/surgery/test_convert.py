@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import geonorm
+from marks import slow_but
 from model_states import conv_net, outputs, same_state, state
 from outside_models import BATCH_NORMED, OUTSIDE, Nested, Outside, trained
 
@@ -190,7 +191,7 @@ class TestAxes:
         assert type(model[1]) is nn.BatchNorm2d
         assert same_state(model, before)
 
-    @pytest.mark.parametrize("first", ["pop", "ws", "none"])
+    @pytest.mark.parametrize("first", slow_but(["pop"], ["pop", "ws", "none"]))
     def test_from_a_place_at_an_operation_to_another(self, first: str) -> None:
         model = conv_net()
         before = state(model)
