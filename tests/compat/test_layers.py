@@ -46,11 +46,8 @@ def test_compiles(case: Case) -> None:
     check_compiled(case, {"learn_phi": True, "phi": 1.6}, "aot_eager")
 
 
-DYNAMIC = ["AugBatchNorm2d"]
-quick = [pytest.param(case, marks=() if case.name in DYNAMIC else pytest.mark.slow) for case in CASES]
-
-
-@pytest.mark.parametrize("case", quick, ids=NAMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_compiles_with_dynamic_shapes(case: Case) -> None:
     check_compiled(case, {"spread": "robust"}, "aot_eager", dynamic=True)
 
