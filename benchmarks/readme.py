@@ -26,10 +26,11 @@ def table() -> str:
         ),
         ("the same for a step of ResNet-20", f"φ=1.5: {ratio('ResNet-20 step, φ=1.5')}", "speed.md"),
         ("faults planted into networks, and found", found_faults(), "analysis/gallery.md"),
+        ("claims of the papers, put to the test", claims(), "reproduce/index.md"),
         ("statements of the papers that do not hold as printed", f"{errata()}, each with how to see it", "errata.md"),
     ]
     lines = ["| what | measured | more |", "| --- | --- | --- |"]
-    lines += [f"| {what} | {said} | [{page.split('/')[-1][:-3]}](docs/{page}) |" for what, said, page in rows]
+    lines += [f"| {what} | {said} | [{name(page)}](docs/{page}) |" for what, said, page in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -38,6 +39,18 @@ def ratio(row: str) -> str:
     cells = re.search(rf"^\| {re.escape(row)} \| ([^|]*)\| ([\d.]+)", page("speed.md"), re.MULTILINE)
     assert cells, row
     return f"{cells[2]}×"
+
+
+def name(page: str) -> str:
+    """Of a page in a link: that of its folder if it is the first in it."""
+    *folders, last = page.removesuffix(".md").split("/")
+    return folders[-1] if last == "index" else last
+
+
+def claims() -> str:
+    found = re.findall(r"^- .*: \*\*(holds|does not hold|undecided)", page("reproduce/index.md"), re.MULTILINE)
+    hold, fail, open_ = (found.count(word) for word in ("holds", "does not hold", "undecided"))
+    return f"{hold} hold, {fail} do not, {open_} are undecided at a laptop's scale"
 
 
 def found_faults() -> str:
