@@ -99,7 +99,7 @@ def write_page(name: str, found: Results, folder: str | Path) -> Path:
     chosen = study(name)
     command = f"geonorm reproduce {name} --preset {found.preset}"
     titled = name if found.preset == PRESETS[0] else f"{name}-{found.preset}"
-    line = chosen.line
+    line = f"{chosen.line}."
     if found.smoke:
         titled, command, line = f"{titled}-smoke", f"{command} --smoke", f"{line}\n\n{smokes.SAID}"
     return page.write(titled, line, chosen.source, command, chosen.page(found), Path(folder))
