@@ -15,6 +15,7 @@ from geonorm.functional import _native, aug_norm
 from geonorm.functional._norm import Inputs, NormStatistics, Rule, make_rule
 from geonorm.functional._normalize import _on_torch
 from geonorm.ops import Axes, Grouping, Segments, native
+from marks import slow_but
 from oracles import center_by_bisection, hostile_groups
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="native kernels are not built or not asked for")
@@ -78,7 +79,7 @@ def compare(of: Inputs, groups: Grouping, rule: Rule, tolerance: float) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", slow_but([torch.float32, torch.bfloat16], FLOATS), ids=str)
 def test_equals_torch(layout: str, spread: str, dtype: torch.dtype) -> None:
     """Every φ, fixed and learned, with and without learned α and shift. In float32 a value next to the center, whose
     share of the gradient magnifies the last digit of the center, sets the tolerance."""
@@ -143,7 +144,8 @@ def test_vectors(case: dict) -> None:
             assert (center - mu).abs().max() <= limit
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_center_of_hostile_groups(dtype: torch.dtype) -> None:
     """Against bisection in extended precision: ties, half zeros, outliers, offsets, many decades, extreme scales."""
     rng = np.random.default_rng(11)

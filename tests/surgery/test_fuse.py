@@ -41,7 +41,7 @@ def fused_and_plain(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, geonor
 KINDS = ["Linear", "Conv1d", "Conv2d", "Conv3d", *[f"ConvTranspose{d}d" for d in (1, 2, 3)]]
 
 
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bias", slow_but([True], [True, False]))
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("kind", slow_but(["Linear", "Conv2d", "ConvTranspose1d"], KINDS))
 def test_behind_an_operation(kind: str, bias: bool, norm: str) -> None:
@@ -62,7 +62,7 @@ def test_behind_an_operation(kind: str, bias: bool, norm: str) -> None:
 
 @pytest.mark.parametrize("norm", ["bn", "aug", "pop"])
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bias", slow_but([True], [True, False]))
 @pytest.mark.parametrize("kind", slow_but(["Linear", "Conv2d"], ["Linear", "Conv1d", "Conv2d", "Conv3d"]))
 def test_before_an_operation(kind: str, bias: bool, groups: int, norm: str) -> None:
     torch.manual_seed(0)
