@@ -104,3 +104,25 @@ def test_the_pages_are_what_the_results_give(tmp_path: Path) -> None:
     assert {made.name for made in tmp_path.iterdir()} == {kept.name for kept in docs.iterdir()}
     for made in tmp_path.iterdir():
         assert made.read_bytes() == (docs / made.name).read_bytes(), made.name
+
+
+def test_choosing_quotes_the_results() -> None:
+    text = " ".join((ROOT / "docs" / "choosing.md").read_text(encoding="utf-8").split())
+
+    def mean(name: str, part: str, norm: str, how: str = "clean") -> float:
+        values = results.read(STORED / name / "laptop.jsonl").values(results.accuracy(how), part, norm=norm)
+        return sum(values.values()) / len(values)
+
+    (bn, bn_new), (pop, pop_new) = (
+        [
+            mean("popnorm-accuracy", "cifar10, vgg16, sigmoid", norm, how)
+            for how in ("clean", "clean(recalibrated=true)")
+        ]
+        for norm in ("bn", "pop")
+    )
+    assert (
+        f"from {bn:.0f} to {bn_new:.0f} % by that alone, and POP-Norm with κ=4 from {pop:.0f} to {pop_new:.0f} %"
+        in text
+    )
+    plain, median, robust = (mean("augnorm-cifar", "vgg19", norm) for norm in ("bn", "median", "robustbn"))
+    assert f"{plain - median:.1f} and {plain - robust:.1f} points of a small VGG's {plain:.0f} %" in text
