@@ -21,21 +21,21 @@ __all__ = ["PRESETS", "Study", "reproduce", "studies", "study", "write_page"]
 
 _HOMES = {
     "augnorm-graphs": "augnorm_graphs",
+    "augnorm-cifar": "augnorm_cifar",
+    "augnorm-shift": "augnorm_shift",
+    "augnorm-phi": "augnorm_phi",
+    "augnorm-corruptions": "augnorm_corruptions",
+    "popnorm-kappa": "popnorm_kappa",
+    "popnorm-ablation": "popnorm_ablation",
+    "popnorm-accuracy": "popnorm_accuracy",
+    "popnorm-imagenet": "popnorm_imagenet",
+    "popnorm-theory": "popnorm_theory",
     "geometry-moments": "geometry_moments",
     "geometry-growth": "geometry_growth",
     "geometry-robustness": "geometry_robustness",
     "geometry-sphere": "geometry_sphere",
     "geometry-prune": "geometry_prune",
     "geometry-batch": "geometry_batch",
-    "popnorm-kappa": "popnorm_kappa",
-    "popnorm-ablation": "popnorm_ablation",
-    "popnorm-accuracy": "popnorm_accuracy",
-    "popnorm-imagenet": "popnorm_imagenet",
-    "popnorm-theory": "popnorm_theory",
-    "augnorm-cifar": "augnorm_cifar",
-    "augnorm-shift": "augnorm_shift",
-    "augnorm-phi": "augnorm_phi",
-    "augnorm-corruptions": "augnorm_corruptions",
 }
 
 

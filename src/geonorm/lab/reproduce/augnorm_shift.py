@@ -38,6 +38,12 @@ AVERAGE = {  # published accuracy of all samples
     CVAR: ("83.70 ± 1.56", "84.07 ± 2.14", "82.95 ± 1.74"),
     CVAR_DORO: ("94.01 ± 0.58", "92.81 ± 0.65", "93.73 ± 1.00"),
 }
+# One verdict for the sets of a kind: the Gaussian ones were made so that the minority can be learned, the others were not.
+KINDS = {
+    "CelebA": ("celeba",),
+    "Gaussian classes": ("minority 5 %", "minority 1 %"),
+    "COMPAS and Adult": ("compas", "adult"),
+}
 MARGIN = 2.0  # points that still count as level: about the spread of the published averages
 
 SHIFT = Recipe(norms=tuple(NORMS), losses=tuple(LOSSES), seeds=tuple(range(10)), batch_size=400)
@@ -72,7 +78,7 @@ def plan(preset: str) -> dict[str, Recipe]:
 
 
 def read(results: Results) -> Page:
-    """Tables of worst-group and average accuracy, and the verdicts over all sets together."""
+    """Tables of worst-group and average accuracy, and the verdicts for each kind of sets."""
     sets = [part for part in SETS if results.of(part)]
     blocks: list[Block] = []
     for part in sets:
@@ -80,7 +86,9 @@ def read(results: Results) -> Page:
             theirs = published if part == "celeba" else {}
             blocks.append(_table(results, part, word, figure, theirs))
     blocks += [_losses(results, sets), _exponents(results, sets)]
-    return Page(_DIFFERS, _verdicts(results, sets) if sets else [], blocks)
+    kinds = {name: [part for part in parts if part in sets] for name, parts in KINDS.items()}
+    verdicts = [verdict for name, parts in kinds.items() if parts for verdict in _verdicts(results, name, parts)]
+    return Page(_DIFFERS, verdicts, blocks)
 
 
 def _table(results: Results, part: str, word: str, figure: str, published: Mapping[str, Sequence[str]]) -> Table:
@@ -109,7 +117,7 @@ def _exponents(results: Results, sets: Sequence[str]) -> Table:
     """Where the learned φ ended; no verdict, since a few hundred steps hardly move it."""
     rows = []
     for loss, name in LOSSES.items():
-        cells = [spread([_phi(record) for record in results.of(part, loss=loss, norm=LEARNED)], 3) for part in sets]
+        cells = [spread([_phi(record) for record in results.of(part, loss=loss, norm=LEARNED)], 4) for part in sets]
         rows.append([name, *cells])
     heads = ["loss", *[SETS[part] for part in sets]]
     note = "Mean over layers after the last epoch; it starts at 1.5. The paper saw it move towards 2 under ERM."
@@ -129,7 +137,7 @@ def _over_sets(
     return {pair: sum(column[pair] for column in columns) / len(columns) for pair in seeds}
 
 
-def _verdicts(results: Results, sets: Sequence[str]) -> list[Verdict]:
+def _verdicts(results: Results, kind: str, sets: Sequence[str]) -> list[Verdict]:
     found = []
     worst = accuracy(figure="worst_group")
     order = list(NORMS)
@@ -145,11 +153,11 @@ def _verdicts(results: Results, sets: Sequence[str]) -> list[Verdict]:
                 continue
             theirs = " against ".join(WORST[loss][order.index(norm)] for norm in (one, other))
             ours = f"{spread(of[one])} against {spread(of[other])}"
-            claim = f"{LOSSES[loss]}, worst group: {NORMS[one]} is better than {NORMS[other]}"
+            claim = f"{kind}, {LOSSES[loss]}, worst group: {NORMS[one]} is better than {NORMS[other]}"
             found.append(Verdict(claim, theirs, ours, *better(of[one], of[other])))
     of = {norm: _over_sets(results, sets, accuracy(), norm, list(LOSSES)) for norm in (FIXED, BATCH)}
     if of[FIXED] and of[BATCH]:
-        claim = f"All losses, average accuracy: AugNorm at φ=1.5 stays within {MARGIN:g} points of BatchNorm"
+        claim = f"{kind}, all losses, average accuracy: AugNorm at φ=1.5 stays within {MARGIN:g} points of BatchNorm"
         theirs = "87.19 against 87.64, the means over the five losses"
         ours = f"{spread(of[FIXED])} against {spread(of[BATCH])}"
         found.append(Verdict(claim, theirs, ours, *level(of[FIXED], of[BATCH], MARGIN)))
@@ -167,17 +175,19 @@ _DIFFERS = """\
   sex. Adult with the four groups of sex and label. Networks of two hidden layers of 64 units but for COMPAS.
 - Losses, their parameters, batches of 400 and ten seeds are the paper's; the rate is 0.01. DORO drops whole samples,
   int(ε·400), as in its code.
-- The seeds draw first weights and batches; samples are the same for all. Verdicts take the mean over the sets for every
-  seed, so they speak about these sets and no others.
-- In short trials the robust losses of COMPAS and Adult stayed near ln 2, the loss of a network that says ½ to
-  everything: probably their labels are too noisy for these α. Accuracies there vary widely from seed to seed, and widen
-  the intervals of the verdicts. The tables show every set apart; see *Training loss*."""
+- The seeds draw first weights and batches; samples are the same for all. Verdicts take the mean over the sets of a kind
+  for every seed, so they speak about these sets and no others.
+- On COMPAS and Adult the robust losses end above ln 2, the loss of a network that says ½ to everything: nothing useful
+  was learned, probably because their labels are too noisy for these α. Accuracies vary widely from seed to seed there,
+  and a verdict on these two says little. So they are judged apart from the Gaussian classes; that was decided when the
+  results were seen.
+- The learned φ hardly leaves its start in so few steps: what is called learned is nearly φ=1.5."""
 
 STUDY = Study(
     name="augnorm-shift",
     line="Worst-group and average accuracy under subpopulation shift: five losses with BatchNorm and AugNorm",
     source="AugNorm on images, Tables 2 and 4",
-    minutes={"laptop": 7},
+    minutes={"laptop": 6},
     plan=plan,
     read=read,
     curves=(),
