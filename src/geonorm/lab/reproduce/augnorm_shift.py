@@ -38,7 +38,7 @@ AVERAGE = {  # published accuracy of all samples
     CVAR: ("83.70 ± 1.56", "84.07 ± 2.14", "82.95 ± 1.74"),
     CVAR_DORO: ("94.01 ± 0.58", "92.81 ± 0.65", "93.73 ± 1.00"),
 }
-# One verdict for the sets of a kind: the Gaussian ones were made so that the minority can be learned, the others were not.
+# One verdict for the sets of a kind: the Gaussian ones were made so that the minority can be learned.
 KINDS = {
     "CelebA": ("celeba",),
     "Gaussian classes": ("minority 5 %", "minority 1 %"),
