@@ -130,6 +130,44 @@ def test_figures_of_the_pages_are_the_stored_ones() -> None:
         assert f"<!-- benchmark: {name} -->\n{kept['table']}<!-- end -->" in page, name
 
 
+def table_of_speed() -> dict[str, dict[str, float]]:
+    """The ratios on the page, by row and column."""
+    heads, _, *rows = between(DOCS / "speed.md", "benchmark: speed")[1].partition("| ")[2].splitlines()
+    names = [head.strip() for head in heads.strip("| ").split("|")]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return {
+        row[0]: {name: float(cell.split()[0]) for name, cell in zip(names[2:], row[2:], strict=True) if cell}
+        for row in cells
+    }
+
+
+def test_factors_in_words_are_those_of_the_table() -> None:
+    speed = table_of_speed()
+    limits, choosing = (
+        " ".join((DOCS / page).read_text(encoding="utf-8").split()) for page in ("limits.md", "choosing.md")
+    )
+    slower = (
+        "BatchNorm1d",
+        "LayerNorm",
+        "GroupNorm",
+        "bfloat16",
+        "channels_last",
+        "BatchNorm2d, φ learned",
+        "BatchNorm2d, robust",
+    )
+    slow = [ratios["geonorm"] for row, ratios in speed.items() if row.startswith(slower)]
+    assert f"by factors from {min(slow):.1f} to {max(slow):.0f}" in limits
+    plain = speed["BatchNorm2d, φ=1.5"]
+    assert f"about {plain['geonorm on torch']:.0f} times as long as BatchNorm2d" in limits
+    level = [
+        plain["geonorm"],
+        *[speed[row]["geonorm"] for row in ("PopNorm2d", "InstanceNorm2d, φ=1.5", "GraphNorm, φ=1.5")],
+    ]
+    assert max(level) < 1.05
+    assert "`diffphi` and `robustbn` take about twice the time of the layer" in choosing
+    assert all(1.7 < speed[f"BatchNorm2d, {kind}"]["geonorm"] < 2.3 for kind in ("φ learned", "robust spread"))
+
+
 def test_the_version_is_one() -> None:
     import geonorm
 
