@@ -1,6 +1,7 @@
 """`fuse`: the same outputs with the norms worked in, or the reason why not."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -160,6 +161,29 @@ def test_a_model_that_would_change_is_restored() -> None:
     with pytest.raises(RuntimeError, match="it is as before"):
         geonorm.fuse(model, example=x)
     assert torch.equal(model(x), spare(x))
+
+
+def test_frozen_norms_are_fused() -> None:
+    model = shake(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    geonorm.freeze(model)
+    found, expected, report = fused_and_plain(model, torch.randn(5, 4))
+    assert report.changed, report
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_gap_of_nan_is_none_to_pass() -> None:
+    from geonorm.surgery.fuse import _largest_gap
+
+    x = torch.ones(3)
+    assert _largest_gap((x, x * math.nan), (x, x)) == math.inf
+    assert _largest_gap({"a": x, "b": x + 1}, {"a": x, "b": x}) == 1
+
+
+def test_the_random_state_is_left_alone() -> None:
+    model = shake(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    before = torch.get_rng_state()
+    assert geonorm.fuse(model).changed
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_hooks_device_and_dtype_stay() -> None:
