@@ -256,6 +256,12 @@ class TestNothingSilent:
             assert not report.left, report
             assert same_state(model, before)
 
+    def test_another_bias_is_something_to_do(self) -> None:
+        model = nn.Sequential(nn.BatchNorm1d(4))
+        geonorm.convert(model, "augbn(phi=1.5)")
+        assert geonorm.convert(model, "augbn(phi=1.5, bias=false)").changed
+        assert model[0].bias is None
+
     def test_optimizers_and_averages_are_pointed_out(self) -> None:
         model = conv_net()
         optimizer = torch.optim.SGD(model.parameters(), 0.1)

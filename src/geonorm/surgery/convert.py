@@ -186,10 +186,10 @@ class _Surgeon:
             self._leave(name, old, str(error))
             return None
         _carry_group(old, new)
-        if isinstance(old, type(new)) and new.extra_repr() == old.extra_repr():
+        if _is_like(old, new):
             return None  # it is there already
         original = self._original(old)
-        if original is not old and isinstance(original, type(new)) and new.extra_repr() == original.extra_repr():
+        if original is not old and _is_like(original, new):
             change = Change(name, type(old).__name__, type(original).__name__)
             return _Step(name, old, original, original, [change], {}, [])
         note = take_over(original, new, self.keep)
@@ -287,6 +287,14 @@ class _Surgeon:
         return "no operation whose output goes to it alone" + (
             ", and its output does not only go to operations" if self.spec.norm.before else ""
         )
+
+
+def _is_like(layer: nn.Module, new: nn.Module) -> bool:
+    """Whether a layer is already what the spec makes of it. ``extra_repr`` does not tell whether there is a β."""
+    if not isinstance(layer, type(new)) or layer.extra_repr() != new.extra_repr():
+        return False
+    mine, theirs = ({key for key, _ in each.named_parameters(recurse=False)} for each in (layer, new))
+    return mine == theirs
 
 
 def _carry_group(old: Any, new: Any) -> None:
