@@ -47,8 +47,11 @@ def test_frozen_and_tied_parameters() -> None:
     model[0].bias.requires_grad_(False)
     groups = geonorm.param_groups(model, 0.1)
     assert [len(group["params"]) for group in groups] == [1, 3]
-    with pytest.raises(ValueError, match="weight_decay >= 0"):
-        geonorm.param_groups(model, -1.0)
+    for weight_decay in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match="weight_decay >= 0"):
+            geonorm.param_groups(model, weight_decay)
+    with pytest.raises(ValueError, match="phi_lr >= 0"):
+        geonorm.param_groups(model, 0.1, phi_lr=-1.0)
 
 
 def test_prints_as_a_table() -> None:

@@ -14,7 +14,7 @@ from .select import check_model
 
 
 class ParamGroups(list[dict[str, Any]]):
-    """Parameter groups for an optimizer. Print as a table."""
+    """Parameter groups for an optimizer. Prints as a table."""
 
     def __init__(self, groups: Iterable[dict[str, Any]], names: dict[str, list[str]]) -> None:
         super().__init__(groups)
@@ -61,8 +61,9 @@ def param_groups(model: nn.Module, weight_decay: float, phi_lr: float | None = N
         >>> optimizer = torch.optim.SGD(groups, lr=0.1)
     """
     check_model(model, "group the parameters of")
-    if weight_decay < 0:
-        raise ValueError(f"expected weight_decay >= 0 (got {weight_decay})")
+    for what, value in (("weight_decay", weight_decay), ("phi_lr", 0.0 if phi_lr is None else phi_lr)):
+        if not value >= 0:
+            raise ValueError(f"expected {what} >= 0 (got {value})")
     params: dict[str, list[Parameter]] = {"decay": [], "no_decay": [], "phi": []}
     names: dict[str, list[str]] = {key: [] for key in params}
     kinds: dict[int, tuple[str, str, Parameter]] = {}
@@ -89,17 +90,17 @@ def param_groups(model: nn.Module, weight_decay: float, phi_lr: float | None = N
 def _kind(model: nn.Module, full_name: str, phi_apart: bool) -> str:
     owner, _, name = full_name.rpartition(".")
     module = model.get_submodule(owner)
-    part = ""
+    is_length = False  # of a weight-normalized weight
     if isinstance(module, nn.utils.parametrize.ParametrizationList):
         # owner.parametrizations.weight.original1: the owner's weight, in parts
         normed = any(type(step).__name__ == "_WeightNorm" for step in module)
         owner, _, name = owner.rpartition(".")
-        part = "length" if normed and full_name.endswith(".original0") else ""
+        is_length = normed and full_name.endswith(".original0")
         module = model.get_submodule(owner.rpartition(".")[0])
     if name == "phi_offset" and phi_apart:
         return "phi"
     is_bias = name.startswith("bias") or "_bias" in name
-    return "no_decay" if is_norm(module) or is_bias or part or name == "weight_g" else "decay"
+    return "no_decay" if is_norm(module) or is_bias or is_length or name == "weight_g" else "decay"
 
 
 def _shortened(names: list[str]) -> str:
