@@ -90,6 +90,14 @@ def test_little_memory_takes_more_passes(memory: int) -> None:
         assert "averaged over batches" in report.changed[0].note
 
 
+def test_half_precision_takes_half_the_memory() -> None:
+    layers = nn.ModuleList([geonorm.AugBatchNorm2d(3, phi=phi) for phi in (1.2, 4.0)]).bfloat16()
+    batches = [batch.bfloat16() for batch in BATCHES]
+    half = POOLED.numel() * 2
+    report = geonorm.recalibrate(layers, batches, lambda model, x: [m(x) for m in model], memory=half)
+    assert [change.note for change in report.changed] == ["", ""]
+
+
 def test_masks_and_unequal_sizes() -> None:
     layer = geonorm.AugBatchNorm1d(2, phi=1.5)
     batches = [(torch.randn(3, 2, 5), torch.rand(3, 1, 5) > 0.3), (torch.randn(4, 2, 7), torch.rand(4, 1, 7) > 0.3)]

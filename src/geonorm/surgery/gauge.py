@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from .layouts import is_ours, layout_of
+from .memory import HOOKS, MEMORY
 from .report import Change, Left, Report
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
 
 
 class Gauge:
@@ -32,17 +31,18 @@ class Gauge:
         self.is_finite = True
         self.averages = False  # of batch centers, where the inputs do not fit
         self.batches, self.values, self.mass = 0, 0, 0.0
-        self.bytes = 0
+        self.bytes = 0  # of all its inputs
         self.kept: list[tuple[Tensor, Tensor | None]] | None = [] if self.keeps_inputs else None
         self._mean: Tensor | float = 0.0
         self._squares: Tensor | float = 0.0
+        self._averaged = 0.0
 
     def count(self, x: Tensor, share: Tensor | None) -> None:
         """Size and plain moments of a batch; all layers need them, once."""
         self.batches += 1
+        self.bytes += size_of(x, share)
         x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         self.values += x.shape[0] if self.per_instance else x.numel() // x.shape[1]
-        self.bytes += x.numel() * x.element_size() * (1 if share is None else 2)
         if self.per_instance:
             self.is_finite = self.is_finite and bool(x.isfinite().all())
             self.shadow.momentum = x.shape[0] / self.values
@@ -76,10 +76,11 @@ class Gauge:
         assert self.kept is not None
         self.kept.append((_by_channel(x), None if share is None else _by_channel(share.expand_as(x))))
 
-    def average(self, x: Tensor, share: Tensor | None, before: float) -> None:
+    def average(self, x: Tensor, share: Tensor | None) -> None:
         """One batch of an average that counts batches by their values."""
-        own = mass_of(x, share)
-        self.shadow.momentum = own / (before + own)
+        own = float((x.numel() if share is None else share.sum()) / x.shape[1])
+        self._averaged += own
+        self.shadow.momentum = own / self._averaged
         self.shadow(x, **({} if share is None else {"weight": share}))
 
     def finish(self) -> None:
@@ -132,9 +133,9 @@ def share_of(x: Tensor, kwargs: dict[str, Any]) -> Tensor | None:
     return None if share is None else share.expand_as(x)
 
 
-def mass_of(x: Tensor, share: Tensor | None) -> float:
-    """How many values of a channel a batch has, or how much they count together."""
-    return float((x.numel() if share is None else share.sum()) / x.shape[1])
+def size_of(x: Tensor, share: Tensor | None) -> int:
+    """Bytes that it takes to keep a batch."""
+    return x.numel() * x.element_size() * (1 if share is None else 2)
 
 
 def _has_plain_moments(layer: Any) -> bool:
@@ -144,8 +145,8 @@ def _has_plain_moments(layer: Any) -> bool:
 
 def shadow_of(layer: nn.Module) -> Any:
     """A copy that measures in the layer's stead, without its hooks."""
-    kept = {name: layer.__dict__[name] for name in _HOOKS}
-    memory = layer.__dict__.pop("_geonorm_memory", None)
+    kept = {name: layer.__dict__[name] for name in HOOKS}
+    memory = layer.__dict__.pop(MEMORY, None)
     try:
         for name, hooks in kept.items():
             layer.__dict__[name] = type(hooks)()
@@ -153,7 +154,7 @@ def shadow_of(layer: nn.Module) -> Any:
     finally:
         layer.__dict__.update(kept)
         if memory is not None:
-            layer.__dict__["_geonorm_memory"] = memory
+            layer.__dict__[MEMORY] = memory
     shadow.train()
     if is_ours(layer):  # what reaches this process
         shadow.__dict__["process_group"] = None

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ..nn.layernorm import _be_called
 from .layouts import AROUND, is_ours
 
-_NAME = "_geonorm_memory"
-_HOOKS = (
+MEMORY = "_geonorm_memory"
+HOOKS = (
     "_backward_pre_hooks",
     "_backward_hooks",
     "_forward_hooks",
@@ -77,18 +77,18 @@ def own_state(module: nn.Module) -> dict[str, Tensor]:
 def remember(new: nn.Module, original: nn.Module, spec: str, has_hooks: bool, operations: list[nn.Module]) -> None:
     """Keep the original with its replacement; not as a submodule, so that no state_dict shows it."""
     state = {name: value.clone() for name, value in own_state(new).items()}
-    new.__dict__[_NAME] = Memory(original, spec, state, has_hooks, operations)
+    new.__dict__[MEMORY] = Memory(original, spec, state, has_hooks, operations)
 
 
 def memory_of(module: nn.Module) -> Memory | None:
     """What a module remembers, if anything."""
-    memory: Memory | None = module.__dict__.get(_NAME)
+    memory: Memory | None = module.__dict__.get(MEMORY)
     return memory
 
 
 def forget(module: nn.Module) -> None:
     """There is no way back any more."""
-    module.__dict__.pop(_NAME, None)
+    module.__dict__.pop(MEMORY, None)
 
 
 def synced(model: nn.Module) -> dict[str, nn.Module]:
@@ -113,7 +113,7 @@ def users_hooks(module: nn.Module) -> list[Any]:
 
 def move_hooks(old: nn.Module, new: nn.Module) -> None:
     """Hooks of a user go along, in the same dictionaries: the handles they hold still remove them."""
-    for name in _HOOKS:
+    for name in HOOKS:
         theirs, internal = old.__dict__[name], dict(new.__dict__[name])
         users = {key: hook for key, hook in theirs.items() if hook not in _INTERNAL}
         theirs.clear()
@@ -125,7 +125,7 @@ def move_hooks(old: nn.Module, new: nn.Module) -> None:
 
 def move_hooks_back(new: nn.Module, old: nn.Module) -> None:
     """The hooks of a user back to the original, without those of the layer itself."""
-    for name in _HOOKS:
+    for name in HOOKS:
         theirs = new.__dict__[name]
         for key, hook in list(theirs.items()):
             if hook in _INTERNAL:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..ops import statistics_paused
 from .freeze import is_frozen
-from .gauge import Gauge, mass_of, share_of
+from .gauge import Gauge, share_of, size_of
 from .layouts import is_ours, keeps_statistics, layout_of
 from .memory import synced
 from .progress import progress
@@ -32,7 +32,7 @@ def recalibrate(
         running_mean, running_var, running_center, ... = those of all values that reach the layer, pooled
 
     Not an average over batches: batches of unequal size count by their values, and the center is that of the pooled
-    values. While it measures, norms normalize each batch with its own statistics, as in training; everything else
+    values. While it measures, these norms normalize each batch with its own statistics, as in training; everything else
     (dropout, say) is in evaluation. If anything fails, the statistics stay as they were. Works on torch's layers too.
 
     Args:
@@ -70,20 +70,21 @@ def recalibrate(
             report.left.append(Left(name or "(model)", type(module).__name__, "how it measures is not known here"))
         else:
             gauges.append(Gauge(name, module))
-    batches = batches if _can_repeat(batches) else list(batches)
+    batches = list(batches) if isinstance(batches, Iterator) else batches  # there may be several passes
     _measure(model, batches, forward or call_model, gauges, memory)
     for gauge in gauges:
         gauge.commit(report)
     return report
 
 
-def _can_repeat(batches: Iterable[Any]) -> bool:
-    return iter(batches) is not batches
+def input_of(batch: Any) -> Any:
+    """A batch, or the first entry of one."""
+    return batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
 
 
 def call_model(model: nn.Module, batch: Any) -> Any:
     """The model on a batch, or on the first entry of one."""
-    x = batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
+    x = input_of(batch)
     if not isinstance(x, Tensor):
         raise TypeError(
             f"expected batches of tensors, or of tuples that begin with one (got {type(batch).__name__}); "
@@ -109,6 +110,9 @@ def _measure(
             if gauge.kept is not None and budget.takes(gauge, x, share):
                 gauge.keep(x, share)
 
+        def again(gauge: Gauge, x: Tensor, share: Tensor | None) -> None:
+            (gauge.average if gauge.averages else gauge.keep)(x, share)
+
         number = _pass(model, batches, forward, gauges, first)
         if not number:
             raise ValueError("expected at least one batch to measure (got none)")
@@ -117,15 +121,6 @@ def _measure(
         waiting = budget.refused
         while waiting:
             now, waiting = _fitting(waiting, memory)
-            seen = dict.fromkeys((id(gauge) for gauge in now), 0.0)
-
-            def again(gauge: Gauge, x: Tensor, share: Tensor | None, seen: dict[int, float] = seen) -> None:
-                if gauge.averages:
-                    gauge.average(x, share, seen[id(gauge)])
-                    seen[id(gauge)] += mass_of(x, share)
-                else:
-                    gauge.keep(x, share)
-
             again_number = _pass(model, batches, forward, now, again)
             if again_number != number:
                 raise RuntimeError(
@@ -154,14 +149,14 @@ def _fitting(waiting: list[Gauge], memory: int) -> tuple[list[Gauge], list[Gauge
 
 
 class _Budget:
-    """Memory for inputs in the first pass, when their sizes are not known yet: who oversteps it waits for another."""
+    """Memory for inputs in the first pass, when their sizes are not known yet: who oversteps it waits for another pass."""
 
     def __init__(self, memory: int) -> None:
         self.room = memory
         self.refused: list[Gauge] = []
 
     def takes(self, gauge: Gauge, x: Tensor, share: Tensor | None) -> bool:
-        size = x.numel() * x.element_size() * (1 if share is None else 2)
+        size = size_of(x, share)
         if size <= self.room:
             self.room -= size
             return True
