@@ -122,9 +122,9 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
     check_readable(model, "read the batch widths of")
     modules = dict(model.named_modules())
     behind = {
-        near.behind: name
+        near.before: name
         for name, near in trace(model).norms.items()
-        if near.behind and could_share_channels(modules[near.behind], modules[name])
+        if near.before and could_share_channels(modules[near.before], modules[name])
     }
     found: dict[str, dict[torch.Size, Width]] = {}
     sizes: dict[str, list[torch.Size]] = {}

@@ -37,17 +37,17 @@ class Overview:
         name: its name in the model.
         kind: its class.
         channels: how many; ``None`` if it does not say.
-        behind: name of the operation whose output it takes, where that is known.
+        operation: name of the operation whose output it takes, where that is known.
         calls: how often it ran.
         tracked: whether it keeps running statistics.
-        findings: how many findings are about it, or about the operation behind it.
+        findings: how many findings are about it, or about that operation.
         worst: the highest severity among them; empty if there are none.
     """
 
     name: str
     kind: str
     channels: int | None
-    behind: str | None
+    operation: str | None
     calls: int
     tracked: bool
     findings: int
@@ -143,7 +143,7 @@ def diagnose(model: nn.Module, batches: Any, forward: Forward | None = None, *, 
     Args:
         model: any model, in the mode it is used in: a norm in evaluation inside a model in training is a finding.
         batches: a batch or an iterable of batches, of which 16 are used. Batches of the size and the kind that the
-            model is trained with tell most; from 32 samples on, stale statistics are told from noise.
+            model is trained with tell most; from 16 samples on, stale statistics are told from noise.
         forward: how to call the model on a batch, ``forward(model, batch)``, where its first entry is not enough.
         synthetic: the inputs are made up: leave out what depends on the data (stale statistics, dead channels,
             outliers).
@@ -170,21 +170,21 @@ def _diagnose(model: nn.Module, batches: Any, forward: Forward | None, synthetic
     if readings.failure:
         missing = dict.fromkeys(("batch_width", "survival"), readings.failure)
     else:
-        widths, missing = _attempt(batch_width, model, kept, forward, missing)
-        lasting, missing = _attempt(survival, model, kept, forward, missing)
+        widths = _attempt(batch_width, model, kept, forward, missing)
+        lasting = _attempt(survival, model, kept, forward, missing)
     findings = [*standing_faults(model, readings.graph), *data_faults(readings, widths, synthetic)]
     layers = []
     for name, reading in readings.norms.items():
         norm: Any = reading.norm
         near = readings.graph.norms.get(name)
-        behind = None if near is None else near.behind
-        own = [f for f in findings if f.layer in (reading.name, behind)]
+        operation = None if near is None else near.before
+        own = [f for f in findings if f.layer in (reading.name, operation)]
         layers.append(
             Overview(
                 reading.name,
                 type(norm).__name__,
                 getattr(norm, "num_features", getattr(norm, "num_channels", None)),
-                behind,
+                operation,
                 reading.calls,
                 keeps_statistics(norm),
                 len(own),
@@ -211,10 +211,10 @@ def _ordinary(batch: Any) -> Any:
 
 def _attempt(
     function: Any, model: nn.Module, batches: list[Any], forward: Forward | None, missing: dict[str, str]
-) -> tuple[Any, dict[str, str]]:
-    """A diagnostic, or the reason why it could not be taken: the others are still worth having."""
+) -> Any:
+    """A diagnostic; or ``None``, and in ``missing`` the reason why: the others are still worth having."""
     try:
-        return function(model, batches, forward), missing
+        return function(model, batches, forward)
     except (RuntimeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-        return None, {**missing, function.__name__: reason}
+        missing[function.__name__] = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        return None

@@ -24,10 +24,13 @@ def norm_watches(model: nn.Module) -> list[NormWatch]:
     near = trace(model).norms
     found = []
     for name, module in modules.items():
-        behind = near[name].behind if name in near else None
-        paired = behind is not None and could_share_channels(modules[behind], module)
-        watch = NormWatch(name or "(model)", module, modules[behind] if behind is not None and paired else None)
-        if is_norm(module) and (watch.has_moments or watch.learns):
+        if not is_norm(module):
+            continue
+        before = near[name].before if name in near else None
+        operation = None if before is None else modules[before]
+        paired = operation is not None and could_share_channels(operation, module)
+        watch = NormWatch(name or "(model)", module, operation if paired else None)
+        if watch.has_moments or watch.learns:
             found.append(watch)
     return found
 

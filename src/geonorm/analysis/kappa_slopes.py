@@ -104,7 +104,7 @@ def kappa_slopes(
     check_readable(model, "read the slopes of")
     modules = dict(model.named_modules())
     pairs = [(f"{layer}.{PRE_NORM}", layer) for layer, module in modules.items() if is_pre_norm(module)]
-    pairs += [(name, layer) for name, near in trace(model).norms.items() for layer in near.ahead]
+    pairs += [(name, layer) for name, near in trace(model).norms.items() for layer in near.after]
     pairs = [(name, layer) for name, layer in pairs if isinstance(modules[name], PopLayer)]
     if not pairs:
         raise ValueError(

@@ -69,7 +69,7 @@ def known_units(model: nn.Module, graph: Graph, *, as_trained: bool = False) -> 
 def _before_norms(modules: dict[str, nn.Module], graph: Graph, as_trained: bool) -> Iterator[tuple[str, Known]]:
     for name, near in graph.norms.items():
         norm = modules[name]
-        operation: Any = None if near.behind is None else modules[near.behind]
+        operation: Any = None if near.before is None else modules[near.before]
         if not is_operation(operation) or is_frozen(norm) or not (as_trained or measures_batch(norm)):
             continue
         unit = _unit_of(operation, norm)
@@ -77,7 +77,7 @@ def _before_norms(modules: dict[str, nn.Module], graph: Graph, as_trained: bool)
         if unit is None or raw is None:
             continue
         kind, number = unit
-        prefix = f"{near.behind}." if near.behind else ""
+        prefix = f"{near.before}." if near.before else ""
         bias = f"{prefix}bias" if operation.bias is not None and _keeps_bias(norm) else None
         yield f"{prefix}{raw}", Known(kind, number, bias, 1 if isinstance(operation, TRANSPOSED) else 0)
 

@@ -23,7 +23,7 @@ def page(diagnosis: Diagnosis) -> str:
 def _parts(diagnosis: Diagnosis, title: str) -> list[str]:
     spheres = {layer.name: layer for layer in diagnosis.sphere.layers} if diagnosis.sphere else {}
     names = [layer.name for layer in diagnosis.layers]
-    places = {layer.behind: i for i, layer in enumerate(diagnosis.layers) if layer.behind}
+    places = {layer.operation: i for i, layer in enumerate(diagnosis.layers) if layer.operation}
     places |= {name: i for i, name in enumerate(names)}
     return [
         f"<h1>{escape(title)}</h1>",
@@ -107,7 +107,7 @@ def _is_number(value: Any) -> bool:
 
 def _overview(diagnosis: Diagnosis, names: Sequence[str]) -> str:
     rows = [
-        (o.name, o.kind, o.channels, o.behind, o.calls, o.tracked, o.findings, o.worst or "none")
+        (o.name, o.kind, o.channels, o.operation, o.calls, o.tracked, o.findings, o.worst or "none")
         for o in diagnosis.layers
     ]
     head = ("norm", "kind", "channels", "operation before it", "calls", "keeps statistics", "findings", "worst")
@@ -156,7 +156,7 @@ def _survival(diagnosis: Diagnosis) -> str:
 
 def _layer(diagnosis: Diagnosis, number: int, name: str, sphere: SphereLayer | None) -> str:
     overview = diagnosis.layers[number]
-    own = [finding for finding in diagnosis.findings if finding.layer in (name, overview.behind)]
+    own = [finding for finding in diagnosis.findings if finding.layer in (name, overview.operation)]
     mark = f' <span class="tag {overview.worst}">{overview.worst}</span>' if overview.worst else ""
     body = [_card(finding, {}) for finding in own]
     flagged = {channel for finding in own for channel in finding.channels}

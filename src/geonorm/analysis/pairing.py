@@ -51,5 +51,5 @@ def dimensions_of_channels(operation: Any) -> int:
 def without_pairs(graph: Graph, norms: set[str]) -> Graph:
     """A graph in which these norms stand behind no operation."""
     return graph._replace(
-        norms={name: near._replace(behind=None) if name in norms else near for name, near in graph.norms.items()}
+        norms={name: near._replace(before=None) if name in norms else near for name, near in graph.norms.items()}
     )

@@ -44,7 +44,7 @@ class NormReading:
         radii: rms of the normalized rows before γ and β: 1 on the sphere.
         along: |mean| / rms of the normalized rows: the cosine of their angle to e.
         after: name of the norm whose output is its input, unchanged; empty if it is another's.
-        effective: weights of the operation behind it and the norm as one; ``None`` if there is no such pair.
+        effective: weights of the operation before it and the norm as one; ``None`` if there is no such pair.
         bad: where NaN or Inf was met: ``""``, ``"input"`` or ``"output"``.
         unread: why its input could not be made sense of; empty if it could.
     """
@@ -146,8 +146,8 @@ class _Watch(TorchFunctionMode):
             graph,
         )
         modules = dict(model.named_modules())
-        self._operation_of = {name: modules[near.behind] for name, near in graph.norms.items() if near.behind}
-        self.apart: set[str] = set()  # norms over other axes than the outputs of the operation behind them
+        self._operation_of = {name: modules[near.before] for name, near in graph.norms.items() if near.before}
+        self.apart: set[str] = set()  # norms over other axes than the outputs of the operation before them
         self._inputs: dict[int, Tensor] = {}
         self._made_by: dict[int, tuple[weakref.ref[Tensor], int, str]] = {}
         self._counted = False
@@ -186,10 +186,10 @@ class _Watch(TorchFunctionMode):
         return name if reference is not None and reference() is x and x._version == version else ""
 
     def _see_relu(self, maker: str, out: Tensor) -> None:
-        here = self.inside[-1] if self.inside else ""
+        here = self.inside[-1] if self.inside else "(model)"
         self._relu_calls[here] = self._relu_calls.get(here, 0) + 1
         number = self._relu_calls[here]
-        name = maker or (f"{here or '(model)'}" + (f", ReLU {number}" if number > 1 else ""))
+        name = maker or (f"{here}, ReLU {number}" if number > 1 else here)
         module = self.model.get_submodule(maker) if maker else None
         # Behind a sum there is no such module: the last one that gave this shape says where its channels are.
         unknown = self._channels_last.get(out.shape, out.dim() == 3)

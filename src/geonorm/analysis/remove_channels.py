@@ -52,7 +52,7 @@ def remove_channels(model: nn.Module, drops: Iterable[Drop], example: Tensor) ->
         if name not in norms:
             raise ValueError(f"expected the name of a batch norm with γ and β (got {name!r}); known are {list(norms)}")
         before = f"{len(norms[name].weight)} channels"
-        behind = near[name].behind if name in near else None
+        behind = near[name].before if name in near else None
         reason = _remove(torch_pruning, model.eval(), modules, name, behind, own, example)
         if reason:
             report.left.append(Left(name, type(norms[name]).__name__, reason))

@@ -1,4 +1,4 @@
-"""``sphere``: where each norm puts its values, and the operation behind it and the norm taken as one."""
+"""``sphere``: where each norm puts its values, and the operation before it and the norm taken as one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SphereLayer:
         eps: eps/(σ² + eps), how much of the divisor is eps: the largest of all spheres.
         gamma, beta: by channel: radius √n·|γ|·r and center β·e of the output; batch norms only.
         sigma: spread of the input by channel; batch norms only.
-        effective: ‖W′‖ by channel of the operation behind it and the norm as one.
+        effective: ‖W′‖ by channel of the operation before it and the norm as one.
         ellipsoid: residual of W′ΣW′ᵗ = γ²σ²/(σ² + eps), relative to γ².
         equality: residual of W′X + b′ = norm(WX).
         kernel: WΣWᵗ/(‖W‖²·tr Σ/n) by channel: 0 in the kernel of Σ, 1 on average for random rows.

@@ -30,11 +30,11 @@ def standing_faults(model: nn.Module, graph: Graph) -> Iterator[Finding]:
     for name, norm in norms_of(model).items():
         yield from _settings(name, norm, model.training)
     for name, near in graph.norms.items():
-        if near.behind is None or axes_of(modules[name]) not in ("batch", "instance"):
+        if near.before is None or axes_of(modules[name]) not in ("batch", "instance"):
             continue  # others keep the size of a row, and its bias
-        if could_share_channels(modules[near.behind], modules[name]) and not is_held(modules[name], model):
-            yield from _redundant_bias(near.behind, modules[near.behind], name, modules[name])
-            yield from _duplicates(near.behind, modules[near.behind], name)
+        if could_share_channels(modules[near.before], modules[name]) and not is_held(modules[name], model):
+            yield from _redundant_bias(near.before, modules[near.before], name, modules[name])
+            yield from _duplicates(near.before, modules[near.before], name)
     yield from _sizes(model, graph)
 
 
@@ -201,7 +201,7 @@ def _sizes(model: nn.Module, graph: Graph) -> Iterator[Finding]:
         sizes = weight.movedim(known.dim, 0).flatten(1).double().norm(dim=1)
         size = float(sizes.square().mean().sqrt())
         layer = name.rsplit(".parametrizations", 1)[0].removesuffix(".weight")
-        again = any(keeps_statistics(modules[n]) for n, near in graph.norms.items() if near.behind == layer)
+        again = any(keeps_statistics(modules[n]) for n, near in graph.norms.items() if near.before == layer)
         along = "" if known.bias is None else ", and the bias with them"
         rescale = (
             f"weights{along}: geonorm.optim.project_scale_invariant(model.train(), radius=1) does it. No output in "

@@ -30,8 +30,8 @@ def weights_of(model: nn.Module, graph: Graph) -> Iterator[Weight]:
     groups = {}
     for name, near in graph.norms.items():
         layout = layout_of(modules[name])
-        if near.behind is not None and layout is not None and layout.axes == "group":
-            groups[near.behind] = int(layout.arguments["groups"])
+        if near.before is not None and layout is not None and layout.axes == "group":
+            groups[near.before] = int(layout.arguments["groups"])
     for owner, module in modules.items():
         prefix = f"{owner}." if owner else ""
         # The raw tensor of a parametrized weight lives two modules down; the bias is the outer one's.

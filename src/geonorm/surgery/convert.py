@@ -10,7 +10,7 @@ from torch import nn
 from ..nn.specs import Spec, create_norm, parse_spec
 from .freeze import carry_freeze, is_frozen
 from .holders import Holders
-from .layouts import dress, factory_of, is_norm, is_ours, layout_of, why_unknown
+from .layouts import dress, factory_of, is_norm, is_ours, layout_of, why_bound, why_unknown
 from .memory import Standin, memory_of, move_hooks, remember, synced
 from .pairs import Graph, Pairs, choose, declared, trace
 from .placement import (
@@ -139,8 +139,8 @@ class _Surgeon:
                 self._leave(name, module, "the model itself cannot be replaced in place; put it into nn.Sequential")
             elif layout_of(module) is None:
                 self._leave(name, module, why_unknown(module))
-            elif any(is_computed(module, key) for key in ("weight", "bias")):
-                self._leave(name, module, "its parameters are parametrized or pruned; make that permanent first")
+            elif reason := why_bound(module):
+                self._leave(name, module, reason)
             else:
                 targets[name] = module
         return targets
@@ -216,7 +216,7 @@ class _Surgeon:
         """A norm before its operation or on its weight, and nothing where it stood."""
         graph = self._graph(targets)
         norms = [name for name, module in targets.items() if self._can_move(name, module)]
-        pairs = choose(graph, norms, ahead_too=self.spec.norm.before)
+        pairs = choose(graph, norms, after_too=self.spec.norm.before)
         steps = [self._moved(name, targets[name], pairs[name], graph) for name in norms if name in pairs]
         for name in norms:
             if name not in pairs:
@@ -282,8 +282,8 @@ class _Surgeon:
         found = graph.norms.get(name)
         if found is None:
             return "not seen in the traced graph; declare it with pairs=[(operation, norm)]"
-        if found.behind or found.ahead:
-            return f"{found.behind or ', '.join(found.ahead)} belongs to another norm already"
+        if found.before or found.after:
+            return f"{found.before or ', '.join(found.after)} belongs to another norm already"
         return "no operation whose output goes to it alone" + (
             ", and its output does not only go to operations" if self.spec.norm.before else ""
         )
@@ -303,15 +303,10 @@ def _carry_group(old: Any, new: Any) -> None:
         new.process_group = getattr(old, "process_group", None)
 
 
-def is_computed(module: nn.Module, name: str) -> bool:
-    """Whether a parameter is computed from others: parametrized, pruned."""
-    return getattr(module, name, None) is not None and name not in module._parameters
-
-
 def _needs_copy(name: str, graph: Graph) -> bool:
     """Whether others may see what stood at a norm's input: not if an operation made it for this norm alone."""
     found = graph.norms.get(name)
-    return found is None or found.behind is None
+    return found is None or found.before is None
 
 
 def _without_affine(norm: Any) -> str:

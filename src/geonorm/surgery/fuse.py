@@ -151,10 +151,10 @@ def _pair_of(name: str, graph: Graph, modules: dict[str, nn.Module]) -> _Pair | 
     found = graph.norms.get(name)
     if found is None:
         return None
-    if found.behind is not None:
-        return _Pair(name, found.behind, False)
-    if found.directly and len(found.ahead) == 1:
-        return _Pair(name, found.ahead[0], True)
+    if found.before is not None:
+        return _Pair(name, found.before, False)
+    if found.directly and len(found.after) == 1:
+        return _Pair(name, found.after[0], True)
     return None
 
 

@@ -146,6 +146,16 @@ def why_unknown(module: nn.Module) -> str:
     return "its axes are not known here"
 
 
+def why_bound(module: nn.Module) -> str:
+    """Why a norm cannot hand over its γ and β: they are computed from other parameters. Empty if it can."""
+    computed = [
+        name
+        for name in ("weight", "bias")
+        if getattr(module, name, None) is not None and name not in module._parameters
+    ]
+    return "its parameters are parametrized or pruned; make that permanent first" if computed else ""
+
+
 def factory_of(module: nn.Module) -> dict[str, Any]:
     """Device and dtype of a module's floating-point tensors."""
     for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):

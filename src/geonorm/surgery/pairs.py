@@ -21,7 +21,8 @@ OPERATIONS = (
 )
 Pairs: TypeAlias = Sequence[tuple[str, str]]
 
-# Modules and functions that act on each element alone: a norm before them and an operation behind them are neighbours.
+# Functions that act on each element alone: a norm before them and an operation behind them are neighbours. So are
+# torch's activations, but for some.
 _NOT_ELEMENTWISE = (nn.MultiheadAttention, nn.Softmax, nn.Softmax2d, nn.LogSoftmax, nn.Softmin, nn.GLU)
 _ELEMENTWISE = {
     "relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "celu", "gelu", "silu", "mish",
@@ -34,14 +35,14 @@ class Neighbours(NamedTuple):
     """The operations around one norm.
 
     Attributes:
-        behind: the operation whose output this norm alone takes.
-        ahead: the operations that take this norm's output, through elementwise functions or not, if nothing else does.
-        directly: whether there is nothing between the norm and the operations ahead.
+        before: the operation whose output this norm alone takes.
+        after: the operations that take this norm's output, through elementwise functions or not, if nothing else does.
+        directly: whether there is nothing between the norm and the operations after it.
         in_part: whether only a part of the model was traced: what happens between parts is not known.
     """
 
-    behind: str | None
-    ahead: tuple[str, ...]
+    before: str | None
+    after: tuple[str, ...]
     directly: bool
     in_part: bool
 
@@ -96,26 +97,26 @@ def trace(model: nn.Module) -> Graph:
     calls: dict[str, int] = {}
     names = {id(module): name for name, module in model.named_modules()}
     # Tracing runs the model's own code, which may leave its marks on it.
-    before = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
+    kept = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
     try:
-        for module, _, buffers in before:
+        for module, _, buffers in kept:
             module._buffers.update({name: b if b is None else b.clone() for name, b in buffers.items()})
         failure = _trace_into(model, names, norms, calls, in_part=False)
     finally:
-        for module, attributes, buffers in before:
+        for module, attributes, buffers in kept:
             module.__dict__.clear()
             module.__dict__.update(attributes)
             module._buffers.update(buffers)
     once = {name for name, number in calls.items() if number == 1}
-    kept = {
+    alone = {
         name: found._replace(
-            behind=found.behind if found.behind in once else None,
-            ahead=found.ahead if once.issuperset(found.ahead) else (),
+            before=found.before if found.before in once else None,
+            after=found.after if once.issuperset(found.after) else (),
         )
         for name, found in norms.items()
         if name in once
     }
-    return Graph(kept, calls, failure)
+    return Graph(alone, calls, failure)
 
 
 def _trace_into(
@@ -142,11 +143,11 @@ def _trace_into(
         name = names[id(module)]
         calls[name] = calls.get(name, 0) + 1
         if is_norm(module):
-            behind = _behind(node, modules)
-            ahead, directly = _ahead(node, modules)
+            before = _before(node, modules)
+            after, directly = _after(node, modules)
             norms[name] = Neighbours(
-                None if behind is None else names[id(behind)],
-                tuple(dict.fromkeys(names[id(operation)] for operation in ahead)),
+                None if before is None else names[id(before)],
+                tuple(dict.fromkeys(names[id(operation)] for operation in after)),
                 directly,
                 in_part,
             )
@@ -162,7 +163,7 @@ def _does_nothing(module: nn.Module | None) -> bool:
     return isinstance(module, nn.Identity) and not module._forward_hooks and not module._forward_pre_hooks
 
 
-def _behind(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> nn.Module | None:
+def _before(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> nn.Module | None:
     source = _first_input(node)
     while source is not None and _does_nothing(modules.get(source)) and len(source.users) == 1:
         source = _first_input(source)
@@ -171,7 +172,7 @@ def _behind(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> nn.Module | Non
     return modules[source]
 
 
-def _ahead(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> tuple[list[nn.Module], bool]:
+def _after(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> tuple[list[nn.Module], bool]:
     operations, directly, waiting = [], True, list(node.users)
     while waiting:
         user = waiting.pop(0)
@@ -211,17 +212,17 @@ def declared(model: nn.Module, pairs: Iterable[tuple[str, str]]) -> Graph:
     return Graph(norms, {}, "")
 
 
-def choose(graph: Graph, norms: Sequence[str], *, ahead_too: bool) -> dict[str, tuple[str, ...]]:
-    """One pairing for the whole model: each norm with the operation behind it, or with those ahead of it.
+def choose(graph: Graph, norms: Sequence[str], *, after_too: bool) -> dict[str, tuple[str, ...]]:
+    """One pairing for the whole model: each norm with the operation before it, or with those after it.
 
-    In a network of conv → norm → activation every norm has its own conv behind; with norms before activation and conv
-    (DenseNet, pre-activation ResNets) its own ahead. Which way gives more pairs is the model's way; the other fills
+    In a network of conv → norm → activation every norm has its own conv before it; with norms before activation and
+    conv (DenseNet, pre-activation ResNets) after it. Which way gives more pairs is the model's way; the other fills
     gaps. No operation is given to two norms.
     """
     found = {name: graph.norms[name] for name in norms if name in graph.norms}
-    ways: list[dict[str, tuple[str, ...]]] = [{name: (near.behind,) for name, near in found.items() if near.behind}]
-    if ahead_too:
-        ways.append({name: near.ahead for name, near in found.items() if near.ahead})
+    ways: list[dict[str, tuple[str, ...]]] = [{name: (near.before,) for name, near in found.items() if near.before}]
+    if after_too:
+        ways.append({name: near.after for name, near in found.items() if near.after})
         ways.sort(key=lambda way: len(_claims(way, {})), reverse=True)
     pairs: dict[str, tuple[str, ...]] = {}
     for way in ways:

@@ -62,18 +62,15 @@ def why_not_onto(name: str, operation: Any, spec: Spec, model: nn.Module) -> str
     if "weight" not in operation._parameters:
         return f"the weight of {name} is parametrized or pruned already"
     if spec.norm.before:
-        taken = PRE_NORM in operation._modules or hasattr(operation, PRE_NORM)
-        return f"{name} already has a {PRE_NORM}" if taken else ""
+        return f"{name} already has a {PRE_NORM}" if hasattr(operation, PRE_NORM) else ""
     if getattr(operation, "transposed", False) and spec.norm.name != "sn":
         return f"the rows of a transposed convolution ({name}) are its inputs"
-    owners = [key for key, module in model.named_modules() if operation.weight in _set(module._parameters.values())]
+    owners = [
+        key for key, module in model.named_modules() if any(p is operation.weight for p in module._parameters.values())
+    ]
     if len(owners) > 1:
         return f"the weight of {name} is shared by {', '.join(owners)}"
     return ""
-
-
-def _set(parameters: Any) -> set[Any]:
-    return {parameter for parameter in parameters if parameter is not None}
 
 
 def build_before(operation: nn.Module, spec: Spec) -> nn.Module:

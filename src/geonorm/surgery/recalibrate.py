@@ -149,7 +149,7 @@ def _fitting(waiting: list[Gauge], memory: int) -> tuple[list[Gauge], list[Gauge
 
 
 class _Budget:
-    """Memory for inputs in the first pass, when their sizes are not known yet: who oversteps it waits for another pass."""
+    """Memory for inputs in the first pass, whose sizes are not known yet: who oversteps it waits for another pass."""
 
     def __init__(self, memory: int) -> None:
         self.room = memory

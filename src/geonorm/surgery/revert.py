@@ -178,7 +178,7 @@ def _without_twin(module: Any) -> list[str]:
             lost.append("learned α")
         elif module.alpha_start != 1:
             lost.append(f"α={module.alpha_start:g}")
-    if module.spread not in ("rms", 2, 2.0):
+    if module.spread not in ("rms", 2):
         lost.append(f"spread={module.spread!r}")
     if getattr(module, "process_group", None) is not None:
         lost.append(f"process_group={module.process_group!r}")

@@ -41,13 +41,12 @@ class Places:
     def __iter__(self) -> Iterator[tuple[str, nn.Module]]:
         yield from list(self.model.named_modules())
 
-    def replace(self, old: nn.Module, new: nn.Module) -> bool:
-        """Put a module in the place of another, wherever that one stands. False for the model itself."""
+    def replace(self, old: nn.Module, new: nn.Module) -> None:
+        """Put a module in the place of another, wherever that one stands."""
         spots = self._spots.get(id(old), [])
         for parent, attribute in spots:
             parent._modules[attribute] = new
         self._spots[id(new)] = spots
-        return bool(spots)
 
 
 def chosen(model: nn.Module, where: Where) -> Callable[[str, nn.Module], bool]:

@@ -94,9 +94,7 @@ def _is_plain(layer: Any) -> bool:
     """Whether a layer does what torch's does."""
     if not is_ours(layer):
         return True
-    return bool(
-        layer.phi_start == 2 and not layer.learn_phi and layer.alpha_start == 1 and layer.spread in ("rms", 2, 2.0)
-    )
+    return bool(layer.phi_start == 2 and not layer.learn_phi and layer.alpha_start == 1 and layer.spread in ("rms", 2))
 
 
 def _fits(value: Tensor, key: str, new: nn.Module) -> bool:

@@ -8,13 +8,21 @@ from torch import nn
 
 from .. import nn as ours
 from ..distributed import WORLD, Group, group_name
-from .convert import convert, is_computed
-from .layouts import is_norm, is_ours, layout_of, why_unknown
+from .convert import convert
+from .layouts import is_norm, is_ours, layout_of, why_bound, why_unknown
 from .memory import synced
 from .report import Change, Left, Report
 from .select import Where, check_model, chosen
 
-_WITHIN_A_SAMPLE = (
+_OVER_THE_BATCH: tuple[Any, ...] = (
+    ours.AugBatchNorm1d,
+    ours.AugBatchNorm2d,
+    ours.AugBatchNorm3d,
+    ours.PopNorm1d,
+    ours.PopNorm2d,
+    ours.PopNorm3d,
+)
+_WITHIN_A_SAMPLE: tuple[Any, ...] = (
     nn.RMSNorm,
     nn.LocalResponseNorm,
     ours.PopGroupNorm,
@@ -70,7 +78,7 @@ def sync(model: nn.Module, process_group: Group | None = None, where: Where = No
         now, kind = after[key], type(module).__name__
         if now is not module:
             done = f"{type(now).__name__} with phi=2, over {name}"
-        elif isinstance(now, _over_the_batch()):
+        elif isinstance(now, _OVER_THE_BATCH):
             done = f"over {name}"
         else:
             report.left.append(Left(key or "(model)", kind, "its groups lie within one sample"))
@@ -108,11 +116,6 @@ def unsync(model: nn.Module, where: Where = None) -> Report:
     return report
 
 
-def _over_the_batch() -> tuple[type[nn.Module], ...]:
-    dims = (1, 2, 3)
-    return tuple([getattr(ours, f"{kind}{dim}d") for kind in ("AugBatchNorm", "PopNorm") for dim in dims])
-
-
 def _axes(module: nn.Module) -> str | None:
     layout = layout_of(module)
     return None if layout is None else layout.axes
@@ -120,16 +123,13 @@ def _axes(module: nn.Module) -> str | None:
 
 def _why_not(module: nn.Module) -> str:
     """Why it is not sure what a norm does; empty if it is."""
-    kinds: tuple[Any, ...] = (*_over_the_batch(), *_WITHIN_A_SAMPLE)
-    for kind in kinds:
+    for kind in (*_OVER_THE_BATCH, *_WITHIN_A_SAMPLE):
         if isinstance(module, kind):
             own = type(module).forward is not kind.forward or "forward" in module.__dict__
             return "it has a forward of its own" if own else ""
     if _axes(module) is None:
         return why_unknown(module)
-    if _axes(module) == "batch" and any(is_computed(module, key) for key in ("weight", "bias")):
-        return "its parameters are parametrized or pruned; make that permanent first"
-    return ""
+    return why_bound(module) if _axes(module) == "batch" else ""
 
 
 def _check_known(norms: list[tuple[str, nn.Module]]) -> None:
