@@ -246,9 +246,14 @@ class TestRemoval:
         with torch.no_grad():
             torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
         ours = net(norm="augbn(phi=1.5)")
-        assert remove_channels(ours, [Drop("1", 0)], randn(2, 6)).left
+        assert "revert" in remove_channels(ours, [Drop("1", 0)], randn(2, 6)).left[0].reason
+
+    def test_a_name_that_is_no_norm_changes_nothing(self) -> None:
+        model = net().train()
         with pytest.raises(ValueError, match="name of a batch norm"):
-            remove_channels(net(), [Drop("0", 0)], randn(2, 6))
+            remove_channels(model, [Drop("1", 0), Drop("0", 0)], randn(2, 6))
+        assert model[1].num_features == 8
+        assert all(module.training for module in model.modules())
 
 
 def test_without_torch_pruning_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

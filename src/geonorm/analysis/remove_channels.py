@@ -13,6 +13,7 @@ from ..surgery.pairs import is_operation, trace
 from ..surgery.report import Change, Left, Report
 from ..surgery.select import check_model
 from .channels import Drop, channel_norms
+from .pairing import TRANSPOSED
 
 
 def remove_channels(model: nn.Module, drops: Iterable[Drop], example: Tensor) -> Report:
@@ -20,8 +21,9 @@ def remove_channels(model: nn.Module, drops: Iterable[Drop], example: Tensor) ->
 
     Where a channel goes into another, the weights of the layers that read it are added to those of the other. In
     evaluation the smaller model gives what ``prune`` saw with the channels masked, if 0 stays 0 in the activation
-    behind the norm (ReLU, tanh, GELU, SiLU; not sigmoid). Norms whose channels are added to others (the last of a
-    residual branch) or read by more than Linear and Conv layers are left, and the report says so.
+    behind the norm (ReLU, tanh, GELU, SiLU; not sigmoid). Left, with the reason in the report, are norms of this
+    library, and norms whose channels are added to others (the last of a residual branch) or read by more than Linear
+    and Conv layers.
 
     Args:
         model: the model; it is changed in place, and an optimizer must be made anew.
@@ -45,37 +47,43 @@ def remove_channels(model: nn.Module, drops: Iterable[Drop], example: Tensor) ->
     for drop in drops:
         by_layer.setdefault(drop.layer, []).append(drop)
     norms, modules = channel_norms(model), dict(model.named_modules())
-    near = trace(model).norms
-    report = Report("remove_channels")
-    mode = [(module, module.training) for module in model.modules()]
-    for name, own in by_layer.items():
+    for name in by_layer:
         if name not in norms:
             raise ValueError(f"expected the name of a batch norm with γ and β (got {name!r}); known are {list(norms)}")
-        before = f"{len(norms[name].weight)} channels"
-        behind = near[name].before if name in near else None
-        reason = _remove(torch_pruning, model.eval(), modules, name, behind, own, example)
-        if reason:
-            report.left.append(Left(name, type(norms[name]).__name__, reason))
-        else:
-            report.changed.append(Change(name, before, f"{len(norms[name].weight)} channels"))
-    for module, training in mode:
-        module.training = training
+    near = trace(model).norms
+    report = Report("remove_channels")
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        for name, own in by_layer.items():
+            norm, before = norms[name], f"{len(norms[name].weight)} channels"
+            operation = near[name].before if name in near else None
+            reason = _remove(
+                torch_pruning, model, norm, None if operation is None else modules[operation], own, example
+            )
+            if reason:
+                report.left.append(Left(name, type(norm).__name__, reason))
+            else:
+                report.changed.append(Change(name, before, f"{len(norm.weight)} channels"))
+    finally:
+        for module, training in modes:
+            module.training = training
     return report
 
 
 def _remove(
     tools: Any,
     model: nn.Module,
-    modules: dict[str, nn.Module],
-    name: str,
-    behind: str | None,
+    norm: nn.Module,
+    operation: nn.Module | None,
     drops: Sequence[Drop],
     example: Tensor,
 ) -> str:
     """Take the channels of one norm out; or the reason why not."""
-    norm, operation = modules[name], None if behind is None else modules[behind]
-    if operation is None or is_ours(norm) or getattr(operation, "groups", 1) != 1:
-        return "torch-pruning takes out channels of torch's norms right behind a Linear or Conv without groups"
+    if is_ours(norm):
+        return "torch-pruning knows torch's norms only; geonorm.revert(model) first"
+    if operation is None or getattr(operation, "groups", 1) != 1:
+        return "it does not stand right behind a Linear or Conv without groups"
     with torch.enable_grad():  # it reads the graph of gradients
         graph = tools.DependencyGraph().build_dependency(model, example_inputs=example)
     cut = tools.prune_linear_out_channels if isinstance(operation, nn.Linear) else tools.prune_conv_out_channels
@@ -108,5 +116,6 @@ def _merge(dropped: Any, kept: Any, operation: nn.Module, norm: nn.Module) -> No
     for (dependency, own), (_, other) in zip(dropped, kept, strict=True):
         module = dependency.target.module
         if module is not operation and module is not norm and is_operation(module):
-            dim = 0 if "Transpose" in type(module).__name__ else 1
-            module.weight.index_add_(dim, torch.tensor(other), module.weight.index_select(dim, torch.tensor(own)))
+            dim, weight = 0 if isinstance(module, TRANSPOSED) else 1, module.weight
+            there, here = (torch.tensor(indices, device=weight.device) for indices in (other, own))
+            weight.index_add_(dim, there, weight.index_select(dim, here))
