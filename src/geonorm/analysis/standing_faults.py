@@ -79,8 +79,8 @@ def _settings(name: str, norm: Any, training: bool) -> Iterator[Finding]:
             f"momentum={momentum:g}",
             "use 0.1, or None for the average over all batches; in torch momentum is the weight of the new batch",
         )
-    if kept and training and not norm.training:
-        on_purpose = is_frozen(norm)
+    on_purpose = is_frozen(norm)
+    if kept and training and (on_purpose or not norm.training):
         yield Finding(
             "note" if on_purpose else "warning",
             "not training",
@@ -99,17 +99,6 @@ def _settings(name: str, norm: Any, training: bool) -> Iterator[Finding]:
             "the model is in evaluation and the running statistics were never measured",
             "num_batches_tracked is 0, running_mean is 0 and running_var is 1",
             "train first, load a state_dict with buffers, or geonorm.recalibrate(model, batches)",
-        )
-    eps = getattr(norm, "eps", None)
-    dtype = next((p.dtype for p in norm.parameters(recurse=False) if p.is_floating_point()), None)
-    if isinstance(eps, float) and dtype == torch.float16 and 0 < eps < 6e-8:
-        yield Finding(
-            "warning",
-            "eps lost",
-            name,
-            "eps is 0 in half precision: a constant input gives NaN",
-            f"eps={eps:g} is below the smallest half, 6e-8",
-            "eps=1e-5",
         )
     if axes_of(norm) == "layer" and torch.Size(norm.normalized_shape).numel() == 1:
         yield single_value(name, "each sample has one value to normalize: the output is constant")
