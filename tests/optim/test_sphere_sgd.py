@@ -238,13 +238,15 @@ class TestAsAnOptimizer:
             SphereSGD([{"params": [weight], "unit": "group"}], lr=0.1)
         with pytest.raises(ValueError, match="dimension 0 to fall into parts"):
             SphereSGD([{"params": [weight], "unit": "group", "parts": 4}], lr=0.1)
-        with pytest.raises(ValueError, match="dimension 2 to fall into parts"):
-            SphereSGD([{"params": [weight], "unit": "row", "dim": 2}], lr=0.1)
+        for dim in (2, -1):
+            with pytest.raises(ValueError, match=f"dimension {dim} to fall into parts"):
+                SphereSGD([{"params": [weight], "unit": "row", "dim": dim}], lr=0.1)
         optimizer = SphereSGD([{"params": [weight], "unit": "row"}], lr=0.1)
         with pytest.raises(ValueError, match="state_dict of SphereSGD"):
             optimizer.load_state_dict(torch.optim.SGD([weight], lr=0.1).state_dict())
-        with pytest.raises(ValueError, match="radius > 0"):
-            project_scale_invariant(net(), radius=0.0)
+        for radius in (0.0, math.inf, math.nan):
+            with pytest.raises(ValueError, match="radius > 0"):
+                project_scale_invariant(net(), radius=radius)
 
 
 class TestEnemies:

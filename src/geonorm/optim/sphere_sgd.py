@@ -163,11 +163,11 @@ def _check(group: dict[str, Any]) -> None:
         raise ValueError(f"expected unit to be one of {_UNITS} (got {group['unit']!r})")
     if group["unit"] is None:
         return
-    if group["unit"] == "group" and not group["parts"]:
-        raise ValueError("expected the number of groups of rows with unit='group' (got none); give parts=")
+    if group["unit"] == "group" and (group["parts"] is None or group["parts"] < 1):
+        raise ValueError(f"expected the number of groups of rows with unit='group' (got {group['parts']}); give parts=")
     for parameters, dims in _systems(group):
         for parameter, dim in zip(parameters, dims, strict=True):
-            if dim >= parameter.dim() or parameter.shape[dim] % _number(group, parameters[0]):
+            if not 0 <= dim < parameter.dim() or parameter.shape[dim] % _number(group, parameters[0]):
                 raise ValueError(
                     f"expected dimension {dim} to fall into parts (got one of shape {tuple(parameter.shape)} in "
                     f"a group with unit={group['unit']!r}, parts={group['parts']}); give unit=None for parameters that "

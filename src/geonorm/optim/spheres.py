@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -16,7 +17,7 @@ from ..surgery.select import check_model
 
 
 class SphereGroups(list[dict[str, Any]]):
-    """Parameter groups for ``SphereSGD`` or any other optimizer. Print as a table.
+    """Parameter groups for ``SphereSGD`` or any other optimizer. Prints as a table.
 
     Attributes:
         parts: the weights on spheres, and how they fall into parts.
@@ -134,8 +135,8 @@ def project_scale_invariant(
         >>> optimizer = SphereSGD(groups, lr=0.1, momentum=0.9)
     """
     check_model(model, "project")
-    if radius is not None and not radius > 0:
-        raise ValueError(f"expected radius > 0 (got {radius})")
+    if radius is not None and not 0 < radius < math.inf:
+        raise ValueError(f"expected a finite radius > 0 (got {radius})")
     if units is None and batches is not None:
         return SphereGroups(model, _parts_by_trying(model, batches), radius)
     return SphereGroups(model, parts_by_table(model) if units is None else parts_of(units), radius)

@@ -119,13 +119,14 @@ def _run(
     labels: Tensor,
     between: tuple[float, float],
     backend: str,
-    sizes: dict[str, Any],
+    sizes: dict[str, Any],  # by torchattacks' names
 ) -> Tensor:
     low, high = between
     if not low < high:
         raise ValueError(f"expected between=(low, high) with low < high (got {between})")
-    if not sizes["eps"] >= 0 or not sizes.get("alpha", 0) >= 0 or sizes.get("steps", 1) < 1:
-        raise ValueError(f"expected eps >= 0, step >= 0 and steps >= 1 (got {sizes})")
+    eps, step, steps = sizes["eps"], sizes.get("alpha", 0.0), sizes.get("steps", 1)
+    if not eps >= 0 or not step >= 0 or steps < 1:
+        raise ValueError(f"expected eps >= 0, step >= 0 and steps >= 1 (got eps={eps}, step={step}, steps={steps})")
     if not x.is_floating_point():
         raise TypeError(f"expected floating-point inputs (got {x.dtype}); for bytes attack x / 255")
     if x.numel() and (float(x.min()) < low or float(x.max()) > high):

@@ -39,8 +39,10 @@ def group_accuracy(correct: Tensor, groups: Tensor) -> GroupAccuracy:
         >>> found.worst, found.per_group
         (0.5, tensor([1.0000, 0.5000], dtype=torch.float64))
     """
-    if groups.dim() == 1:
-        groups = torch.nn.functional.one_hot(groups.long()).bool()
+    if correct.is_floating_point() or groups.is_floating_point():
+        raise TypeError(f"expected truth values or group numbers (got {correct.dtype} and {groups.dtype})")
+    correct = correct.bool()
+    groups = torch.nn.functional.one_hot(groups.long()).bool() if groups.dim() == 1 else groups.bool()
     if correct.dim() != 1 or groups.dim() != 2 or len(correct) != len(groups):
         raise ValueError(
             "expected correct of shape (samples,) and groups of shape (samples, groups) "
