@@ -161,7 +161,7 @@ def test_condition_of_inputs() -> None:
     assert condition(x, bias=False) == pytest.approx(100, rel=1e-9)
     assert condition(x, bias=True) == pytest.approx(100, rel=1e-9)
     mean = 5.0
-    joint = torch.tensor([[1 + mean**2, 0, mean], [0, 100.0, 0], [mean, 0, 1]]).double()  # (w, b) block of MATH B.4
+    joint = torch.tensor([[1 + mean**2, 0, mean], [0, 100.0, 0], [mean, 0, 1]]).double()  # block of (w, b)
     shifted = x + torch.tensor([mean, 0.0])
     assert condition(shifted, bias=True) == pytest.approx(float(torch.linalg.cond(joint)), rel=1e-9)
     assert condition(x * torch.tensor([1.0, 0.0]), bias=False) == math.inf

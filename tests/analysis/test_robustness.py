@@ -28,6 +28,8 @@ def test_attacks_on_a_linear_model_take_exactly_their_share() -> None:
     model, x, labels = margins()
     found = robustness(model, (x, labels), ("clean", "fgsm", "bim", "pgd"), eps=0.05, step=0.02)
     assert found["clean"] == wilson(40, 40)
+    with pytest.raises(KeyError, match="noise"):
+        found["noise"]
     for test in ("fgsm", "bim", "pgd"):
         assert found[test] == wilson(30, 40), test  # margins up to 0.1 are lost
     short = robustness(model, (x, labels), ("bim",), eps=0.05, step=0.01, steps=2)

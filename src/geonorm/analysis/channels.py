@@ -100,10 +100,10 @@ def _mask(drops: Sequence[Drop]) -> Callable[..., Tensor]:
     pairs = [(drop.channel, drop.into) for drop in drops if drop.into is not None]
 
     def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-        masked = output.clone()
-        masked[:, [channel for channel, _ in pairs]] = output[:, [into for _, into in pairs]]
-        masked[:, none] = 0
-        return masked
+        changed = output.clone()
+        changed[:, [channel for channel, _ in pairs]] = output[:, [into for _, into in pairs]]
+        changed[:, none] = 0
+        return changed
 
     return hook
 

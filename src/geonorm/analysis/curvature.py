@@ -15,8 +15,8 @@ from ..surgery.progress import progress
 from ..surgery.select import Where, chosen
 from .conditioning import input_grams
 from .lanczos import Ends, lanczos
-from .observe import check_readable, filled_batches, undisturbed
-from .per_sample import SAID, Loss, Moments, gradient_moments, sample_losses
+from .observe import check_readable, filled_batches, uncompiled, undisturbed
+from .per_sample import SAID, GradientMoments, Loss, gradient_moments, sample_losses
 from .result import Result, figure
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def curvature(
     _check(parameters)
     term = loss or _cross_entropy
     layers = _layers(model, where)
-    with undisturbed(model), torch.enable_grad(), torch.compiler.set_stance("force_eager"):
+    with undisturbed(model), torch.enable_grad(), uncompiled():
         moments, way = gradient_moments(model, given, term, parameters, how)
         with torch.no_grad(), input_grams(layers) as grams:
             for batch in given:
@@ -233,7 +233,7 @@ def _own_parameters(layer: nn.Module) -> list[nn.Parameter]:
     return [p for name, p in layer.named_parameters() if not name.startswith(f"{PRE_NORM}.")]
 
 
-def _block(name: str, moments: Sequence[Moments], ends: Ends | None, condition: float | None) -> Block:
+def _block(name: str, moments: Sequence[GradientMoments], ends: Ends | None, condition: float | None) -> Block:
     return Block(
         name,
         sum(torch.as_tensor(m.mean).numel() for m in moments),

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from ..surgery.layouts import keeps_statistics
+from .axes import channel_affine
 from .batch_width import BatchWidth
 from .finding import Finding, part, some
 from .pairing import measures_batch
 from .readings import NormReading, Readings
 from .sphere import collapsed_channels
-from .spheres import channel_affine
 from .standing_faults import never_measured, single_value
 
 # The relative error of a variance from B values is √(2/B): a third at 16.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..nn._pop import PopLayer
-from .spheres import channel_affine
+from .axes import channel_affine
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

@@ -38,7 +38,7 @@ class Monitor:
     Args:
         model: the model that is trained. Nothing about it is changed.
         optimizer: its optimizer. Without one there is no learning rate, no prediction and no equilibrium.
-        every: record each so many steps, the first included.
+        every: record one step in so many, the first included.
         file: append each record to this file as one line of JSON, at once; steps are counted on from its last one.
         tensorboard: a folder, or a ``SummaryWriter``, for the same as curves; needs the tensorboard package.
         units: what ``invariance`` found; by default the known table is asked, without running the model.
@@ -80,13 +80,14 @@ class Monitor:
         self._log = Log(file, tensorboard)
         self._steps = self._log.next_step
         self._handles: list[Any] = []
+        self._is_armed = False
         self._arm()
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """Call after each ``optimizer.step()``."""
         if self._log.closed:
             raise RuntimeError("expected a monitor that is open (got one that was closed); make a new one")
-        if self._handles:
+        if self._is_armed:
             self._disarm()
             self._log.write(
                 {
@@ -119,6 +120,7 @@ class Monitor:
 
     def _arm(self) -> None:
         """Hooks for the step that is to be recorded; in all others there are none."""
+        self._is_armed = True
         for norm in self._norms:
             norm.forget()
             self._handles.append(norm.module.register_forward_pre_hook(Look(norm), with_kwargs=True))
@@ -128,8 +130,6 @@ class Monitor:
             # Right before and after the step: later the loop may clear gradients or change weights.
             self._handles.append(self._optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(self._optimizer.register_step_post_hook(self._after_step))
-        if not self._handles:  # nothing to look at: still a step to record
-            self._handles.append(_NoHook())
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = [*(value for value in args if not isinstance(value, Optimizer)), *kwargs.values()]
@@ -144,8 +144,4 @@ class Monitor:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-
-
-class _NoHook:
-    def remove(self) -> None:
-        """Nothing to take away."""
+        self._is_armed = False

@@ -54,8 +54,8 @@ class Growth(Result):
     def head(self) -> Sequence[str]:
         """Names of the columns."""
         weight = ("invariant per", "‖W‖", "η/‖w‖²", "growth", "predicted", "‖W‖ at balance")
-        norm = ("|γ²−σ²|", "at ‖W‖=1", "|β−μ|", "at ‖W‖ = 1", "lag of mean", "of variance", "φ", "α")
-        return ("where", *weight, *norm)
+        gaps = ("|γ²−σ²|", "|γ²−σ²| at ‖W‖=1", "|β−μ|", "|β−μ| at ‖W‖=1")
+        return ("where", *weight, *gaps, "lag of mean", "lag of variance", "φ", "α")
 
     def rows(self) -> Sequence[Sequence[Any]]:
         """A row for each weight and each norm, as last recorded."""

@@ -20,7 +20,14 @@ _MEMORY = 50
 
 
 class _Rule(NamedTuple):
-    """How an optimizer moves a weight: rate η, decay λ, momentum m; whether it is SGD of any kind, and without more."""
+    """How an optimizer moves a weight.
+
+    Attributes:
+        rate, decay, momentum: η, λ and m.
+        is_plain: SGD without momentum: growth can be predicted.
+        is_sgd: SGD, perhaps with momentum: growth and decay balance at a known size.
+        follows_gradient: SGD of any kind, and what is derived from it: a step is η times the gradient or its average.
+    """
 
     rate: float
     decay: float

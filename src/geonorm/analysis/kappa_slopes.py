@@ -2,8 +2,8 @@
 
 The divisor scales what the next layer sees: F_κ(w) = F(w/κ), so its gradients go with 1/κ and its Hessian with 1/κ².
 But a layer followed by a positively homogeneous activation and another POP-Norm has an output whose scale is divided
-away again: the loss does not depend on κ there at all. So slopes are −2 for the last layer and 0 for interior layers
-with ReLU and without a bias, which κ does not scale.
+away again: the loss does not depend on κ there at all. So slopes are −2 for the last layer, and 0 for interior layers
+with ReLU if they have no bias: κ does not scale a bias.
 """
 
 from __future__ import annotations

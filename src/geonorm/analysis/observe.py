@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..surgery.freeze import is_frozen
 from ..surgery.layouts import is_norm
-from ..surgery.recalibrate import call_model
+from ..surgery.recalibrate import call_model, input_of
 from ..surgery.select import check_model
-from .spheres import axes_of
+from .axes import axes_of
 
 Forward: TypeAlias = Callable[[nn.Module, Any], Any]
 
@@ -68,8 +68,15 @@ def first_batch(batches: Any) -> Any:
 
 def samples_of(batch: Any, most: int) -> Any:
     """The input of a batch, without more samples than that."""
-    x = batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
+    x = input_of(batch)
     return x[:most] if isinstance(x, Tensor) and x.dim() else x
+
+
+def labelled(batch: Any) -> tuple[Tensor, Tensor]:
+    """Input and labels of a batch."""
+    if isinstance(batch, (tuple, list)) and len(batch) >= 2 and all(isinstance(part, Tensor) for part in batch[:2]):
+        return batch[0], batch[1]
+    raise TypeError(f"expected batches (input, labels) of tensors (got {type(batch).__name__})")
 
 
 def filled_batches(batches: Any) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from torch.func import functional_call, grad, vmap
 
 from ..surgery.layouts import keeps_statistics, layout_of
 from ..surgery.recalibrate import call_model
-from .spheres import axes_of
+from .axes import axes_of
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 WAYS = ("vmap", "backward", "batches")
@@ -29,7 +29,7 @@ SAID = {
 _CHUNK = 32
 
 
-class Moments:
+class GradientMoments:
     """Mean of vectors, and the mean squared distance from it, pooled over blocks of them (Chan et al.)."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ def sample_losses(model: nn.Module, batch: Any, loss: Loss) -> Tensor:
 
 def gradient_moments(
     model: nn.Module, batches: Sequence[Any], loss: Loss, parameters: dict[str, nn.Parameter], how: str
-) -> tuple[dict[str, Moments], str]:
+) -> tuple[dict[str, GradientMoments], str]:
     """Moments of the gradient of each parameter by name, and the way they were found.
 
     ``"auto"`` is ``"vmap"`` for a model in evaluation whose samples do not see each other, if torch.func can run it,
@@ -96,7 +96,7 @@ def gradient_moments(
             "model.eval(), or how='backward' for batch statistics"
         )
     for way in {"auto": ("backward",) if together else ("vmap", "backward")}.get(how, (how,)):
-        moments = {name: Moments() for name in parameters}
+        moments = {name: GradientMoments() for name in parameters}
         try:
             for gradients in _WAYS[way](model, batches, loss, parameters):
                 for name, rows in gradients.items():

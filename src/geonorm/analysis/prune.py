@@ -18,9 +18,8 @@ from ..robust.accuracy import Accuracy, count_correct, wilson
 from ..surgery.progress import progress
 from ..surgery.recalibrate import call_model
 from .channels import Drop, OutputGram, channel_norms, masked, output_grams
-from .observe import check_readable, filled_batches, uncompiled, undisturbed
+from .observe import check_readable, filled_batches, labelled, uncompiled, undisturbed
 from .result import Result, figure
-from .robustness import labelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

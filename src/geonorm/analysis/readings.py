@@ -16,12 +16,12 @@ from ..surgery.freeze import is_frozen
 from ..surgery.gauge import shadow_of
 from ..surgery.pairs import Graph, is_operation, trace
 from ..surgery.progress import progress
-from ..surgery.recalibrate import call_model
+from ..surgery.recalibrate import call_model, input_of
+from .axes import axes_of, rows_of
 from .effective import Effective, effective_weights
 from .moments import Moments
 from .observe import Forward, filled_batches, measure_each_batch, norms_of, uncompiled, undisturbed
 from .pairing import could_share_channels, dimensions_of_channels, without_pairs
-from .spheres import axes_of, rows_of
 
 _RELUS = {nn.functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, nn.functional.relu6}
 _CHANNELS_LAST = (nn.Linear, nn.LayerNorm, nn.RMSNorm)
@@ -36,7 +36,7 @@ class NormReading:
     Attributes:
         name: its name in the model, ``"(model)"`` if it is the model.
         norm: the layer.
-        axes: over which values it measures, see ``spheres.axes_of``.
+        axes: over which values it measures, see ``axes.axes_of``.
         calls: how often it ran.
         sizes: of each call, how many values went into one sphere.
         moments: of its input, by channel; for batch norms only.
@@ -127,7 +127,7 @@ def read(model: nn.Module, batches: Iterable[Any], forward: Forward | None = Non
 
 
 def _has_bad_values(batch: Any) -> bool:
-    x = batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
+    x = input_of(batch)
     return isinstance(x, Tensor) and x.is_floating_point() and not bool(x.isfinite().all())
 
 

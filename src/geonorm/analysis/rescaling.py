@@ -19,10 +19,9 @@ from ..robust.accuracy import Accuracy, check_scores, count_correct, wilson
 from ..robust.attacks import bim
 from ..surgery.recalibrate import recalibrate
 from .invariance import Unit, invariance
-from .observe import as_double, check_readable, double_copy, filled_batches
+from .observe import as_double, check_readable, double_copy, filled_batches, labelled
 from .parts import parts_of, rescale
 from .result import Result, figure
-from .robustness import labelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

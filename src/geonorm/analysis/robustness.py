@@ -13,7 +13,7 @@ from ..robust.accuracy import Accuracy, count_correct, wilson
 from ..robust.attacks import bim, fgsm, pgd
 from ..robust.noise import gaussian_noise
 from ..surgery.progress import progress
-from .observe import check_readable, filled_batches, undisturbed
+from .observe import check_readable, filled_batches, labelled, undisturbed
 from .result import Result, figure
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Robustness(Result):
     confidence: float
 
     def __getitem__(self, test: str) -> Accuracy:
-        return next(trial.accuracy for trial in self.trials if trial.test == test)
+        return {trial.test: trial.accuracy for trial in self.trials}[test]
 
     def head(self) -> Sequence[str]:
         """Names of the columns."""
@@ -145,10 +145,3 @@ def robustness(
     sizes = {"clean": 0.0, "noise": noise}
     trials = [Trial(test, sizes.get(test, eps), wilson(correct[test], total, confidence)) for test in tests]
     return Robustness(trials, confidence)
-
-
-def labelled(batch: Any) -> tuple[Tensor, Tensor]:
-    """Input and labels of a batch."""
-    if isinstance(batch, (tuple, list)) and len(batch) >= 2 and all(isinstance(part, Tensor) for part in batch[:2]):
-        return batch[0], batch[1]
-    raise TypeError(f"expected batches (input, labels) of tensors (got {type(batch).__name__})")

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ..surgery.freeze import is_frozen
+from .axes import UNITS, channel_affine
 from .observe import Forward, check_readable
 from .readings import NormReading, Readings, read
 from .result import Result, figure
-from .spheres import UNITS, channel_affine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from ..surgery.freeze import is_frozen
 from ..surgery.layouts import keeps_statistics
 from ..surgery.pairs import Graph
+from .axes import axes_of, channel_affine
 from .finding import Finding, part, some
 from .known_invariances import known_units
 from .observe import norms_of
 from .pairing import TRANSPOSED, could_share_channels, is_held
-from .spheres import axes_of, channel_affine
 
 # Rows of fresh weights have a length near 1. At 100 the effective learning rate is 10,000 times smaller.
 HUGE, TINY = 100.0, 1e-3

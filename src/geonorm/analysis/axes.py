@@ -1,4 +1,4 @@
-"""Which values a norm puts onto one sphere: its input as a matrix with a row for each sphere."""
+"""Over which values a norm measures: the axes by name, and its input as a matrix with a row for each sphere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POP = {
     "instance": (ours.PopInstanceNorm1d, ours.PopInstanceNorm2d, ours.PopInstanceNorm3d),
     "group": (ours.PopGroupNorm,),
 }
-# How people call the unit that one sphere belongs to.
+# What people call the unit that one sphere belongs to.
 UNITS = {"batch": "channel", "instance": "channel of a sample", "group": "group of a sample", "layer": "sample"}
 
 
