@@ -131,6 +131,16 @@ def test_subclasses_that_only_add_a_name_are_converted() -> None:
     assert net[0].process_group == "world"
 
 
+@pytest.mark.parametrize("spec", ["wn", "sn", "cwn", "ws"])
+def test_norms_of_weights_are_no_matter_of_the_batch(spec: str) -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.BatchNorm1d(4))
+    geonorm.convert(net, spec, where="1")
+    for verb in (geonorm.sync, geonorm.freeze):
+        report = verb(net)
+        assert [change.name for change in report.changed] == ["3"]
+        assert not report.left
+
+
 def test_norms_within_a_sample_are_left() -> None:
     net = nn.Sequential(nn.RMSNorm(4), nn.LayerNorm(4), geonorm.PopGroupNorm(2, 4), geonorm.PopInstanceNorm2d(4))
     report = geonorm.sync(net)

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils import parametrizations
 
 from .. import nn as ours
 from ..functional._aug import affine_of
 from ..nn._base import NormLayer
+from ..nn.weightnorm import _RowNorm
 
 
 class Layout(NamedTuple):
@@ -112,11 +114,14 @@ def is_ours(module: nn.Module) -> bool:
     return isinstance(module, NormLayer)
 
 
+_OF_WEIGHTS = (parametrizations._WeightNorm, parametrizations._SpectralNorm, _RowNorm)
 _TORCH_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module normalizes: torch's, ours, or called so (and not a mere wrapper around a known one)."""
+    """Whether a module normalizes values, torch's, ours, or called so, and is not a mere wrapper around a known one."""
+    if isinstance(module, _OF_WEIGHTS):
+        return False
     if isinstance(module, _TORCH_NORMS) or is_ours(module) or layout_of(module) is not None:
         return True
     if not re.search(r"(Norm|_norm)(Act)?\d*d?$", type(module).__name__):
