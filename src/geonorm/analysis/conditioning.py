@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Patches beyond these add time and change nothing: the matrices have some hundred rows.
+# More patches take time and change next to nothing: the matrices have some hundred rows.
 _MOST_VECTORS = 16384
 
 

@@ -142,8 +142,8 @@ def diagnose(model: nn.Module, batches: Any, forward: Forward | None = None, *, 
 
     Args:
         model: any model, in the mode it is used in: a norm in evaluation inside a model in training is a finding.
-        batches: a batch or an iterable of batches, of which 16 are used. Batches of the size and the kind that the
-            model is trained with tell most; from 16 samples on, stale statistics are told from noise.
+        batches: a batch or an iterable of batches, of which the first 16 are used. Batches of the size and the kind
+            that the model is trained with tell most; from 16 samples on, stale statistics are told from noise.
         forward: how to call the model on a batch, ``forward(model, batch)``, where its first entry is not enough.
         synthetic: the inputs are made up: leave out what depends on the data (stale statistics, dead channels,
             outliers).

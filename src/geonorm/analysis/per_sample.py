@@ -20,12 +20,12 @@ from ..surgery.recalibrate import call_model
 from .axes import axes_of
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-WAYS = ("vmap", "backward", "batches")
 SAID = {
     "vmap": "each sample alone (torch.func)",
     "backward": "each sample's loss term with its whole batch in the graph",
     "batches": "each mini-batch as one",
 }
+WAYS = tuple(SAID)
 _CHUNK = 32
 
 

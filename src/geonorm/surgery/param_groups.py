@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 from torch.nn import Parameter
+from torch.nn.utils.parametrizations import _WeightNorm
 
 from .layouts import is_norm
 from .report import table
@@ -93,7 +94,7 @@ def _kind(model: nn.Module, full_name: str, phi_apart: bool) -> str:
     is_length = False  # of a weight-normalized weight
     if isinstance(module, nn.utils.parametrize.ParametrizationList):
         # owner.parametrizations.weight.original1: the owner's weight, in parts
-        normed = any(type(step).__name__ == "_WeightNorm" for step in module)
+        normed = any(isinstance(step, _WeightNorm) for step in module)
         owner, _, name = owner.rpartition(".")
         is_length = normed and full_name.endswith(".original0")
         module = model.get_submodule(owner.rpartition(".")[0])

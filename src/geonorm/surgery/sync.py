@@ -122,7 +122,7 @@ def _axes(module: nn.Module) -> str | None:
 
 
 def _why_not(module: nn.Module) -> str:
-    """Why it is not sure what a norm does; empty if it is."""
+    """Why nobody can be sure what a norm does; empty if it is known."""
     for kind in (*_OVER_THE_BATCH, *_WITHIN_A_SAMPLE):
         if isinstance(module, kind):
             own = type(module).forward is not kind.forward or "forward" in module.__dict__
