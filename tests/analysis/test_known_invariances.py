@@ -15,7 +15,7 @@ from geonorm.analysis.parts import Parts, parts_by_table, per_value
 from geonorm.optim import project_scale_invariant
 
 
-class Double(nn.Module):
+class PlusOne(nn.Module):
     def forward(self, weight: Tensor) -> Tensor:
         return weight + 1
 
@@ -32,7 +32,7 @@ class Tied(nn.Module):
 
 def parametrized() -> nn.Module:
     linear = nn.Linear(6, 8)
-    parametrize.register_parametrization(linear, "weight", Double())
+    parametrize.register_parametrization(linear, "weight", PlusOne())
     return linear
 
 

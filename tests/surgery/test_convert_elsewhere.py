@@ -9,6 +9,11 @@ from model_states import conv_net
 from outside_models import OUTSIDE, Outside, images, small_densenet, small_vgg, small_wrn
 
 
+def rms(x: Tensor) -> Tensor:
+    """Of each channel."""
+    return x.detach().square().mean((0, 2, 3)).sqrt()
+
+
 class TestPop:
     @pytest.mark.parametrize(
         ("case", "norms", "left"),
@@ -28,13 +33,14 @@ class TestPop:
         assert all("another function" in change.note for change in report.changed)
         layers = [module for module in model.modules() if isinstance(module, geonorm.PopNorm2d)]
         assert len(layers) == norms
-        seen: list[float] = []
+        seen: list[Tensor] = []
         for module in model.modules():
             if "pre_norm" in module._modules:
-                # What the operation itself works on has rms γ/κ, with γ=1.
-                module.register_forward_hook(lambda m, inputs, output: seen.append(m.pre_norm(inputs[0]).std().item()))
+                # What the operation itself works on: rms γ/κ, with γ=1, in every channel that is not constant.
+                module.register_forward_hook(lambda m, inputs, output: seen.append(rms(inputs[0])))
         model.train()(*inputs).sum().backward()
         assert len(seen) == norms
+        assert all(found.max() == pytest.approx(1 / 4, rel=1e-3) for found in seen)
         assert all(layer.weight.grad is not None for layer in layers)
 
     def test_the_output_is_that_of_the_moved_norm(self) -> None:

@@ -53,7 +53,7 @@ def check_on_weight(spec: Spec) -> None:
     """Raise for arguments that the parametrization does not take."""
     try:
         _ON_WEIGHTS[spec.norm.name](nn.Linear(4, 4), **spec.arguments)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         raise ValueError(f"in {str(spec)!r}: {error}") from error
 
 
