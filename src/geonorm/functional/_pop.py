@@ -147,19 +147,29 @@ def pop_parts(
         scaled=scale,
         scale_first=order == "scale_first",
     )
-    alpha, inside, gamma, outside = pop_parameters(weight, bias, kappa, center, scale, shift, order)
+    alpha, inside, gamma, outside = pop_parameters(x, weight, bias, kappa, center, scale, shift, order)
     inputs = Inputs(x, power, alpha, inside, gamma, outside, share)
     return normalize(inputs, groups, rule, running, measured)
 
 
 def pop_parameters(
-    weight: Tensor | None, bias: Tensor | None, kappa: float, center: bool, scale: bool, shift: str, order: str
+    like: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    kappa: float,
+    center: bool,
+    scale: bool,
+    shift: str,
+    order: str,
 ) -> tuple[float | Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """POP-Norm's parameters as those of the one normalization: α, the shift inside, γ, and the shift outside."""
+    """POP-Norm's parameters as those of the one normalization: α, the shift inside, γ, and the shift outside.
+
+    ``like``: values that they are for; a γ that stands for 1/κ alone takes its device and computing dtype from them.
+    """
     gamma = None
     if scale:
-        gamma = torch.ones((), device=None if bias is None else bias.device) if weight is None else weight
-        gamma = gamma / kappa
+        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        gamma = (torch.ones((), dtype=dtype, device=like.device) if weight is None else weight) / kappa
     if not center or bias is None:
         return 1.0, None, gamma, None
     if shift == "mul":

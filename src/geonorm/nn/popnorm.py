@@ -103,10 +103,10 @@ class _PopNorm(PopLayer, RunningNormLayer):
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.running_center is not None
-        alpha, inside, gamma, outside = pop_parameters(
-            self.weight, self.bias, self.kappa, self.center, self.scale, self.shift, self.order
-        )
         center = self.running_center.clone()
+        alpha, inside, gamma, outside = pop_parameters(
+            center, self.weight, self.bias, self.kappa, self.center, self.scale, self.shift, self.order
+        )
         removed = alpha * center if self.center else torch.zeros_like(center)
         removed = removed if inside is None else removed - inside
         if not self.scale:
