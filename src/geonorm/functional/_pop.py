@@ -47,8 +47,9 @@ def pop_norm(
         z = x − (1 + bias)·c(x)     (shift="mul")
 
     With ``order="scale_first"`` the values are divided by their own spread s(x) before they are centered:
-    y = (weight / kappa) · ((x − c(x)) / √(s(x)² + eps) + bias). Without ``center`` only the division is left, without
-    ``scale`` only the centering, y = x − c(x) + bias.
+    y = (weight / kappa) · ((x − c(x)) / √(s(x)² + eps) + bias), or with ``shift="mul"``
+    y = (weight / kappa) · (x − (1 + bias)·c(x)) / √(s(x)² + eps). Without ``center`` only the division is left, without
+    a bias; without ``scale`` only the centering, y = x − c(x) + bias, without weight and kappa.
 
     Args:
         x: values, of a floating-point dtype.

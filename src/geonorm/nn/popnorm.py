@@ -136,9 +136,9 @@ class PopNorm1d(_PopNorm):
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
-    Per channel. The rms of the output is γ/κ whatever β is; β sets the angle between the output and a constant. In
-    evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends shifted by β, other
-    spreads ``running_scale``. The operation behind it needs no bias.
+    Per channel. With the rms spread the rms of the output is |γ|/κ whatever β is; β sets the angle between the output
+    and a constant. In evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends
+    shifted by β, other spreads ``running_scale``. The operation behind it needs no bias.
 
     Args:
         num_features: number of channels C.
@@ -170,9 +170,9 @@ class PopNorm2d(_PopNorm):
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
-    Per channel. The rms of the output is γ/κ whatever β is; β sets the angle between the output and a constant. In
-    evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends shifted by β, other
-    spreads ``running_scale``. The operation behind it needs no bias.
+    Per channel. With the rms spread the rms of the output is |γ|/κ whatever β is; β sets the angle between the output
+    and a constant. In evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends
+    shifted by β, other spreads ``running_scale``. The operation behind it needs no bias.
 
     Args:
         num_features: number of channels C.
@@ -204,9 +204,9 @@ class PopNorm3d(_PopNorm):
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
-    Per channel. The rms of the output is γ/κ whatever β is; β sets the angle between the output and a constant. In
-    evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends shifted by β, other
-    spreads ``running_scale``. The operation behind it needs no bias.
+    Per channel. With the rms spread the rms of the output is |γ|/κ whatever β is; β sets the angle between the output
+    and a constant. In evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends
+    shifted by β, other spreads ``running_scale``. The operation behind it needs no bias.
 
     Args:
         num_features: number of channels C.
