@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from geonorm.functional import _normalize, affine_norm, aug_norm, center, spread
+from geonorm.functional import _normalize, affine_norm, aug_norm, center, pop_norm, spread
 
 
 def tensor(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -122,11 +122,16 @@ ERRORS = [
     (lambda: aug_norm(torch.randn(3, 4), 0, torch.ones(3)), ValueError, "expected phi to broadcast"),
     (lambda: aug_norm(torch.randn(3, 4), 0, weight=torch.ones(3)), ValueError, "expected weight to broadcast to x"),
     (lambda: aug_norm(torch.randn(3, 4), 0, alpha=torch.ones(3)), ValueError, "expected alpha to broadcast to x"),
-    (lambda: aug_norm(torch.randn(3, 4), 0, spread="std"), ValueError, "expected kind to be one of"),
+    (lambda: aug_norm(torch.randn(3, 4), 0, spread="std"), ValueError, "expected spread to be one of"),
     (lambda: aug_norm(torch.randn(3, 4), 0, element_weight=-torch.ones(3, 4)), ValueError, "finite weight >= 0"),
     (lambda: aug_norm(torch.randn(3, 4), 0, element_weight=torch.zeros(3, 4)), ValueError, "weights are all zero"),
     (lambda: aug_norm(torch.randn(0, 4), 0), ValueError, "at least one value"),
     (lambda: aug_norm(torch.randn(3, 4), batch=torch.tensor([0, 1])), ValueError, "one entry per row"),
+    (lambda: aug_norm(torch.randn(3, 4), 0, batch=torch.tensor([0, 1, 1])), ValueError, "dim or batch, not both"),
+    (lambda: aug_norm(torch.randn(3, 4), 0, spread="robust", spread_phi=0.5), ValueError, "expected spread_phi"),
+    (lambda: aug_norm(torch.randn(3, 4), 0, spread="robust", spread_floor=-1), ValueError, "expected spread_floor"),
+    (lambda: aug_norm(torch.randn(3, 4), 0, grad_floor=-1), ValueError, "expected grad_floor >= 0"),
+    (lambda: pop_norm(torch.randn(3, 4), 0, kappa=0.0), ValueError, "expected kappa > 0"),
 ]
 
 

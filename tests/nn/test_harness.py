@@ -145,8 +145,12 @@ def test_refuses_wrong_options(case: Case) -> None:
         ({"phi": torch.tensor([1.5, 1.5])}, TypeError, "expected phi to be a number"),
         ({"learn_phi": True, "phi": 1.1}, ValueError, "strictly inside phi_range"),
         ({"learn_phi": True, "phi_range": (0.9, 2.0)}, ValueError, "1 < phi_range"),
-        ({"spread": "std"}, ValueError, "expected kind"),
-        ({"spread_phi": 1e9}, ValueError, "robust spread"),
+        ({"learn_phi": True, "phi_range": 2.0}, TypeError, "phi_range to be two numbers"),
+        ({"spread": "std"}, ValueError, "expected spread"),
+        ({"spread_phi": 1e9}, ValueError, "expected spread_phi"),
+        ({"spread_floor": -1.0}, ValueError, "expected spread_floor >= 0"),
+        ({"grad_floor": -1.0}, ValueError, "expected grad_floor >= 0"),
+        ({"sweeps": 0}, ValueError, "expected sweeps"),
         ({"single_element": "ignore"}, ValueError, "single_element"),
         ({"spred": "rms"}, TypeError, "did you mean 'spread'"),
     ]:
@@ -157,6 +161,8 @@ def test_refuses_wrong_options(case: Case) -> None:
             case.make(alpha=0.5)
         with pytest.raises(ValueError, match="shift"):
             case.make(shift="sub")
+        with pytest.raises(ValueError, match="expected kappa > 0"):
+            case.make(kappa=0)
 
 
 @each

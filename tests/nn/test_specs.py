@@ -121,7 +121,7 @@ MISTAKES = [
     ("augbn(fi=1.5)", "unexpected keyword argument 'fi'"),
     ("augbn(lern_phi=true)", "did you mean 'learn_phi'"),
     ("augbn(phi=0.5)", "expected phi >= 1"),
-    ("augbn(spread=std)", "expected kind to be one of"),
+    ("augbn(spread=std)", "expected spread to be one of"),
     ("pop(shift=sub)", "expected shift to be one of"),
     ("bn(phi=2)", "unexpected keyword argument 'phi'"),
     ("none(phi=2)", "unexpected keyword argument 'phi'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -130,7 +131,7 @@ def pop_parts(
     if isinstance(power, Tensor):
         power = per_group(power, x.shape, groups.dims, "phi")
     check_sweeps(sweeps)
-    check_choices(shift, order)
+    check_choices(kappa, shift, order)
     share = None if element_weight is None else weights(element_weight, floating(x))
     check_values(share, groups)
     for name, value in (("weight", weight), ("bias", bias)):
@@ -140,8 +141,8 @@ def pop_parts(
         spread,
         spread_phi,
         spread_floor,
+        grad_floor,
         eps=eps,
-        grad_floor=grad_floor,
         sweeps=sweeps,
         interior=interior,
         centered=center,
@@ -180,8 +181,10 @@ def pop_parameters(
     return 1.0, bias, gamma, None
 
 
-def check_choices(shift: str, order: str) -> None:
-    """The names of the two choices."""
+def check_choices(kappa: float, shift: str, order: str) -> None:
+    """POP-Norm's own choices: a positive divisor, and two names."""
+    if not 0 < kappa < math.inf:
+        raise ValueError(f"expected kappa > 0, the divisor (got {kappa}); kappa=1 leaves the output undivided")
     if shift not in SHIFTS:
         raise ValueError(f"expected shift to be one of {SHIFTS} (got {shift!r})")
     if order not in ORDERS:
