@@ -81,6 +81,18 @@ def test_dtypes(case: Case, options: dict[str, Any], dtype: torch.dtype) -> None
         assert y.dtype == dtype
 
 
+@each
+def test_shapes_alone(case: Case) -> None:
+    """On the meta device, where there are no values to look at: how tools learn the shapes of a model."""
+    layer = case.make(device="meta").train()
+    x = torch.empty(case.shape, device="meta", requires_grad=True)
+    batch = (torch.empty(len(x), dtype=torch.int64, device="meta"), 5) if case.graph else ()
+    y = layer(x, *batch, weight=torch.ones_like(x))
+    assert y.shape == x.shape
+    layer(x, *batch).sum().backward()
+    assert x.grad is not None
+
+
 @every
 def test_copies(case: Case, options: dict[str, Any]) -> None:
     """deepcopy, pickle, torch.save with weights_only, and a state_dict round trip all give the same layer."""
