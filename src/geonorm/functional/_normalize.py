@@ -43,7 +43,7 @@ def normalize(
         )
     plan = None if groups.joint else _native.plan(of, groups, rule, learned)
     if plan is not None:
-        found = _native.run(of, plan, running, measured, lambda again: _on_torch(again, groups, rule, learned))
+        found = _native.run(of, plan, running, measured, lambda inputs: _on_torch(inputs, groups, rule, learned))
         if found is not None:
             return found
     y, statistics = _on_torch(of, groups, rule, learned)

@@ -110,7 +110,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
         removed = alpha * center if self.center else torch.zeros_like(center)
         removed = removed if inside is None else removed - inside
         if not self.scale:
-            return removed, torch.ones_like(center) - self.eps, gamma, outside
+            return removed, torch.ones_like(center) - self.eps, gamma, outside  # the root of it and ε is 1
         # The spread is about 0 of x itself when scaling comes first, else of x − removed.
         about = torch.zeros_like(center) if self.order == "scale_first" else removed
         if self.running_upper is not None and self.running_lower is not None:
