@@ -107,6 +107,13 @@ def test_grad_floor_spreads_the_gradient() -> None:
     assert shares[1] < 0.5 * shares[0]
 
 
+def test_compiles_where_nothing_needs_a_gradient() -> None:
+    """As in inference: Dynamo then goes another way through the function than in training."""
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    compiled = torch.compile(lambda x: aug_norm(x, 1).output, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), aug_norm(x, 1).output)
+
+
 def test_affine_norm() -> None:
     x = torch.randn(4, 3, 5)
     mean, var = torch.randn(3), torch.rand(3) + 0.5
