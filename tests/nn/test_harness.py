@@ -218,6 +218,19 @@ def test_masks(case: Case, bad: float) -> None:
         case.call(layer_of(case, options), x, mask=mask, weight=mask)
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c.running or "AugInstance" in c.name], ids=lambda c: c.name)
+def test_masks_in_evaluation(case: Case) -> None:
+    """With running statistics too, masked entries come out as 0 and change no gradient; the others as without."""
+    layer = layer_of(case, {case.affine_name: True, "track_running_stats": True}).eval()
+    x = case.input()
+    mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.7
+    values = torch.where(mask, x, float("nan")).requires_grad_()
+    y = case.call(layer, values, mask=mask)
+    assert torch.equal(y, torch.where(mask, case.call(layer, x), 0.0))
+    y.square().sum().backward()
+    assert all(bool(g.isfinite().all()) for g in (values.grad, *(p.grad for p in layer.parameters())))
+
+
 @each
 def test_weights_of_one_are_no_weights(case: Case) -> None:
     layer = layer_of(case, {}).train()

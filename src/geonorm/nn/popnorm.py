@@ -60,13 +60,14 @@ class _PopNorm(PopLayer, RunningNormLayer):
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
+        share = element_weight(mask, weight)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
         if values == 0:
             return input.clone()
         single = values == 1
         if self.track_running_stats and (not self.training or (single and self.single_element == "running")):
-            return self._evaluate(input)
+            return self._evaluate(input, share)
         if single and self.training:
             if self.single_element == "identity":
                 return input.clone()
@@ -74,7 +75,6 @@ class _PopNorm(PopLayer, RunningNormLayer):
                 f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
                 "larger batch, drop the last one, or choose single_element='running' or 'identity'"
             )
-        share = element_weight(mask, weight)
         extremes = self.training and self.running_upper is not None
         output, statistics = self._pop(
             input, groups, lambda p: along_channels(p, input), share, self._running(), extremes
