@@ -11,7 +11,7 @@ TESTS  ?=
 .PHONY: help run test test-full test-compat test-native-asan lint bench docs dist setup clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(READY)  ## compare eight norms on digits, clean and with broken samples: two minutes
 	$(BIN)/geonorm compare
@@ -47,7 +47,7 @@ docs: $(VENV)/.ready-docs  ## build the documentation into site/
 dist: $(VENV)/.ready-dist  ## wheel and sdist, into dist/
 	$(BIN)/python -m build --outdir dist
 
-setup: $(TOOLS)  ## create .venv and install everything the other targets need
+setup: $(TOOLS)  ## create .venv and install what the other targets need, but for test-compat
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) $(COMPAT) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis

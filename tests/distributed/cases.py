@@ -28,7 +28,7 @@ class Case(NamedTuple):
     positions: int = 6
 
     def build(self, process_group: str | None) -> nn.Module:
-        dtype = self.dtype if self.dtype == torch.float64 else torch.float32  # parameters of half precision too
+        dtype = self.dtype if self.dtype == torch.float64 else torch.float32  # for values of half precision too
         options: dict[str, Any] = {"spread": self.spread, "dtype": dtype}
         if self.phi == "learned":
             options["learn_phi"] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def ddp_two_forwards_and_accumulation(rank: int) -> None:
 
 
 class TwoWays(nn.Module):
-    """Another layer is unused in every process."""
+    """Two ways in: each process leaves the other one unused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,6 +159,9 @@ def checkpoints(rank: int) -> None:
     dcp.load(state, checkpoint_id=Path(folder[0]) / "step")
     again.load_state_dict(state["model"])
     same_parameters(again, model, 0.0)
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(folder[0])
 
 
 def activation_checkpointing(rank: int) -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from geonorm.functional import _normalize, affine_norm, aug_norm, center, spread
+from geonorm.functional import _normalize, affine_norm, aug_norm, center, pop_norm, spread
 
 
 def tensor(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -107,6 +107,13 @@ def test_grad_floor_spreads_the_gradient() -> None:
     assert shares[1] < 0.5 * shares[0]
 
 
+def test_compiles_where_nothing_needs_a_gradient() -> None:
+    """As in inference: Dynamo then goes another way through the function than in training."""
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    compiled = torch.compile(lambda x: aug_norm(x, 1).output, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), aug_norm(x, 1).output)
+
+
 def test_affine_norm() -> None:
     x = torch.randn(4, 3, 5)
     mean, var = torch.randn(3), torch.rand(3) + 0.5
@@ -122,11 +129,16 @@ ERRORS = [
     (lambda: aug_norm(torch.randn(3, 4), 0, torch.ones(3)), ValueError, "expected phi to broadcast"),
     (lambda: aug_norm(torch.randn(3, 4), 0, weight=torch.ones(3)), ValueError, "expected weight to broadcast to x"),
     (lambda: aug_norm(torch.randn(3, 4), 0, alpha=torch.ones(3)), ValueError, "expected alpha to broadcast to x"),
-    (lambda: aug_norm(torch.randn(3, 4), 0, spread="std"), ValueError, "expected kind to be one of"),
+    (lambda: aug_norm(torch.randn(3, 4), 0, spread="std"), ValueError, "expected spread to be one of"),
     (lambda: aug_norm(torch.randn(3, 4), 0, element_weight=-torch.ones(3, 4)), ValueError, "finite weight >= 0"),
     (lambda: aug_norm(torch.randn(3, 4), 0, element_weight=torch.zeros(3, 4)), ValueError, "weights are all zero"),
     (lambda: aug_norm(torch.randn(0, 4), 0), ValueError, "at least one value"),
     (lambda: aug_norm(torch.randn(3, 4), batch=torch.tensor([0, 1])), ValueError, "one entry per row"),
+    (lambda: aug_norm(torch.randn(3, 4), 0, batch=torch.tensor([0, 1, 1])), ValueError, "dim or batch, not both"),
+    (lambda: aug_norm(torch.randn(3, 4), 0, spread="robust", spread_phi=0.5), ValueError, "expected spread_phi"),
+    (lambda: aug_norm(torch.randn(3, 4), 0, spread="robust", spread_floor=-1), ValueError, "expected spread_floor"),
+    (lambda: aug_norm(torch.randn(3, 4), 0, grad_floor=-1), ValueError, "expected grad_floor >= 0"),
+    (lambda: pop_norm(torch.randn(3, 4), 0, kappa=0.0), ValueError, "expected kappa > 0"),
 ]
 
 

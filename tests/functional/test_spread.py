@@ -180,7 +180,7 @@ ERRORS = [
     (lambda: spread(torch.randn(3), math.nan), ValueError, "expected an exponent kind >= 1 (got nan)"),
     (lambda: spread(torch.randn(3), None), TypeError, "a name or a number"),
     (lambda: spread(torch.randn(3), "robust", phi=math.inf), ValueError, "a number in [1, 100]"),
-    (lambda: spread(torch.randn(3), "robust", phi=0.5), ValueError, "expected phi >= 1"),
+    (lambda: spread(torch.randn(3), "robust", phi=0.5), ValueError, "expected phi, the exponent of the robust spread"),
     (lambda: spread(torch.arange(3)), TypeError, "x.float()"),
     (lambda: spread(torch.randn(3, 0), dim=1), ValueError, "at least one value to reduce"),
     (lambda: spread(torch.randn(3, 4), dim=1, about=torch.randn(4)), ValueError, "expected about to broadcast"),

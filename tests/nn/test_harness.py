@@ -81,6 +81,18 @@ def test_dtypes(case: Case, options: dict[str, Any], dtype: torch.dtype) -> None
         assert y.dtype == dtype
 
 
+@each
+def test_shapes_alone(case: Case) -> None:
+    """On the meta device, where there are no values to look at: how tools learn the shapes of a model."""
+    layer = case.make(device="meta").train()
+    x = torch.empty(case.shape, device="meta", requires_grad=True)
+    batch = (torch.empty(len(x), dtype=torch.int64, device="meta"), 5) if case.graph else ()
+    y = layer(x, *batch, weight=torch.ones_like(x))
+    assert y.shape == x.shape
+    layer(x, *batch).sum().backward()
+    assert x.grad is not None
+
+
 @every
 def test_copies(case: Case, options: dict[str, Any]) -> None:
     """deepcopy, pickle, torch.save with weights_only, and a state_dict round trip all give the same layer."""
@@ -145,8 +157,12 @@ def test_refuses_wrong_options(case: Case) -> None:
         ({"phi": torch.tensor([1.5, 1.5])}, TypeError, "expected phi to be a number"),
         ({"learn_phi": True, "phi": 1.1}, ValueError, "strictly inside phi_range"),
         ({"learn_phi": True, "phi_range": (0.9, 2.0)}, ValueError, "1 < phi_range"),
-        ({"spread": "std"}, ValueError, "expected kind"),
-        ({"spread_phi": 1e9}, ValueError, "robust spread"),
+        ({"learn_phi": True, "phi_range": 2.0}, TypeError, "phi_range to be two numbers"),
+        ({"spread": "std"}, ValueError, "expected spread"),
+        ({"spread_phi": 1e9}, ValueError, "expected spread_phi"),
+        ({"spread_floor": -1.0}, ValueError, "expected spread_floor >= 0"),
+        ({"grad_floor": -1.0}, ValueError, "expected grad_floor >= 0"),
+        ({"sweeps": 0}, ValueError, "expected sweeps"),
         ({"single_element": "ignore"}, ValueError, "single_element"),
         ({"spred": "rms"}, TypeError, "did you mean 'spread'"),
     ]:
@@ -157,6 +173,8 @@ def test_refuses_wrong_options(case: Case) -> None:
             case.make(alpha=0.5)
         with pytest.raises(ValueError, match="shift"):
             case.make(shift="sub")
+        with pytest.raises(ValueError, match="expected kappa > 0"):
+            case.make(kappa=0)
 
 
 @each
@@ -198,6 +216,19 @@ def test_masks(case: Case, bad: float) -> None:
     assert bool((results[0][0][~mask] == 0).all())
     with pytest.raises(ValueError, match="mask or weight"):
         case.call(layer_of(case, options), x, mask=mask, weight=mask)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.running or "AugInstance" in c.name], ids=lambda c: c.name)
+def test_masks_in_evaluation(case: Case) -> None:
+    """With running statistics too, masked entries come out as 0 and change no gradient; the others as without."""
+    layer = layer_of(case, {case.affine_name: True, "track_running_stats": True}).eval()
+    x = case.input()
+    mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.7
+    values = torch.where(mask, x, float("nan")).requires_grad_()
+    y = case.call(layer, values, mask=mask)
+    assert torch.equal(y, torch.where(mask, case.call(layer, x), 0.0))
+    y.square().sum().backward()
+    assert all(bool(g.isfinite().all()) for g in (values.grad, *(p.grad for p in layer.parameters())))
 
 
 @each

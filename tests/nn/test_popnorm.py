@@ -49,3 +49,11 @@ def test_no_parameters_that_do_nothing() -> None:
 def test_kappa_without_affine() -> None:
     y = geonorm.PopNorm1d(5, affine=False, kappa=2.0, eps=0.0, dtype=torch.float64)(X)
     torch.testing.assert_close(spread(y, "rms", 0), torch.full((5,), 0.5, dtype=torch.float64))
+
+
+def test_kappa_alone_is_exact_and_on_the_device_of_the_layer() -> None:
+    layer = geonorm.PopNorm1d(5, affine=False, kappa=3.0, eps=0.0, dtype=torch.float64)
+    third = torch.full((5,), 1 / 3, dtype=torch.float64)
+    for output in (layer(X), pop_norm(X, 0, kappa=3.0, eps=0.0).output):
+        torch.testing.assert_close(spread(output, "rms", 0), third, rtol=1e-14, atol=0)
+    assert layer.to("meta").eval()(X.to("meta")).is_meta

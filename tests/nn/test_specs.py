@@ -121,11 +121,12 @@ MISTAKES = [
     ("augbn(fi=1.5)", "unexpected keyword argument 'fi'"),
     ("augbn(lern_phi=true)", "did you mean 'learn_phi'"),
     ("augbn(phi=0.5)", "expected phi >= 1"),
-    ("augbn(spread=std)", "expected kind to be one of"),
+    ("augbn(spread=std)", "expected spread to be one of"),
     ("pop(shift=sub)", "expected shift to be one of"),
     ("bn(phi=2)", "unexpected keyword argument 'phi'"),
     ("none(phi=2)", "unexpected keyword argument 'phi'"),
-    ("auggroup(groups=5)", "expected groups to divide"),
+    ("auggroup(groups=0)", "expected groups to divide"),
+    ("augbn(phi=1.5, phi=2)", "each argument once"),
 ]
 
 
@@ -135,6 +136,12 @@ def test_mistakes(spec: str, text: str) -> None:
         geonorm.create_norm(spec, 8)
     with pytest.raises((ValueError, TypeError), match=re.escape(text)):
         geonorm.create_norm(spec)
+
+
+def test_groups_need_only_divide_the_channels_of_the_model() -> None:
+    assert geonorm.create_norm("auggroup(groups=5)")(10).num_groups == 5
+    with pytest.raises(ValueError, match="expected groups to divide the 8 channels"):
+        geonorm.create_norm("auggroup(groups=5)", 8)
 
 
 def test_other_mistakes() -> None:

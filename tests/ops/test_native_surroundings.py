@@ -42,6 +42,8 @@ def test_backends() -> None:
     missing = run_python(MISSING, GEONORM_BACKEND="native")
     assert missing.returncode
     assert "RuntimeError: GEONORM_BACKEND=native, but libgeonorm.so was not built" in missing.stderr
+    described = run_python(MISSING.replace("geonorm.Aug", "# "), GEONORM_BACKEND="native")
+    assert described.stdout.strip() == "none"
     assert run_python(MISSING, GEONORM_BACKEND="auto").stdout.strip() == "torch"
     assert run_python(MISSING, GEONORM_BACKEND="torch").stdout.strip() == "torch"
     wrong = run_python("import torch, geonorm; geonorm.AugBatchNorm1d(3)(torch.randn(5, 3))", GEONORM_BACKEND="cuda")

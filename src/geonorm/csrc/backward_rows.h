@@ -18,7 +18,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
                             ValueSums<typename Computing<E>::T> values, Scratch& scratch) {
     typedef typename Computing<E>::T T;
     typedef typename Of<T>::V V;
-    const int64_t n = job.runs * job.length, offset = row_offset<E>(job, group, 0);
+    const int64_t n = job.runs * job.length, offset = group * job.group_stride;
     const E *x = (const E*)job.x + offset, *g = (const E*)job.g + offset;
     E* dx = (E*)job.dx + offset;
     const double* state = job.state + group * STATE_SIZE;

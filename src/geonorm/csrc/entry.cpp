@@ -200,8 +200,8 @@ static Status backward(Job job) {
     void* outputs[SUMS] = {job.d_gamma, job.d_beta, job.d_shift, job.d_alpha};
     std::vector<double> sums(groups * runs * SUMS, 0.0), d_phi(groups, 0.0);
 
-    // Parameters per value: every chunk sums its groups apart, the chunks are added in their order. Groups of one chunk
-    // must have the same parameters: `period` is 1 there (LayerNorm), or chunks are whole periods.
+    // Parameters per value: every chunk sums its groups apart, the chunks are added in their order, so that the sums do
+    // not depend on which thread was first.
     int64_t size = chunk_size(job, units);
     const int64_t width = job.period * members;
     if (per_value) {

@@ -201,7 +201,7 @@ static Status forward_row(const Job& job, int64_t group, Scratch& scratch) {
     double* state = job.state + group * STATE_SIZE;
     const double phi = phi_of<T>(job, group);
     if (job.centered && !solvable(phi)) return REFUSED;
-    const E* x = (const E*)job.x + row_offset<E>(job, group, 0);
+    const E* x = (const E*)job.x + group * job.group_stride;
     const bool copy = sizeof(E) != sizeof(T) || !is_packed(job);
     const int64_t padded = (n + 63) & ~(int64_t)63;
     const bool whole = job.spread == ROBUST || (job.centered && phi == 1);
@@ -212,7 +212,7 @@ static Status forward_row(const Job& job, int64_t group, Scratch& scratch) {
     if (copy) second += padded;
 
     Moments m = measure_rows<E, T>(job, x, u, copy);
-    E* y = (E*)job.y + row_offset<E>(job, group, 0);
+    E* y = (E*)job.y + group * job.group_stride;
     if (!m.finite) {
         if (all_finite(u, n)) return REFUSED;
         set_broken(state);

@@ -34,12 +34,7 @@ struct RowParameters {
     }
 };
 
-template <class E>
-GN_INLINE int64_t row_offset(const Job& job, int64_t group, int64_t run) {
-    return group * job.group_stride + run * job.run_stride;
-}
-
-// The run of values that run `run` of a group starts with, if all its runs follow each other in memory.
+// Whether all runs of a group follow each other in memory.
 GN_INLINE bool is_packed(const Job& job) { return job.runs == 1 || job.run_stride == job.length; }
 
 }  // namespace GEONORM_ISA

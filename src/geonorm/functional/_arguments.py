@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 
-def floating(x: Tensor, name: str = "x") -> Tensor:
+def floating(x: Tensor) -> Tensor:
     """x itself, in the dtype statistics are computed in: float32 for half precision."""
-    check_floating(x, name)
+    check_floating(x)
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
-def check_floating(x: Tensor, name: str = "x") -> None:
+def check_floating(x: Tensor) -> None:
     """A tensor of real floating-point numbers."""
     if not isinstance(x, Tensor):
-        raise TypeError(f"expected {name} to be a torch.Tensor (got {type(x).__name__}); wrap it in torch.as_tensor")
+        raise TypeError(f"expected x to be a torch.Tensor (got {type(x).__name__}); wrap it in torch.as_tensor")
     if not x.is_floating_point():
-        cure = "take its real and imaginary parts apart" if x.is_complex() else f"convert it first: {name}.float()"
-        raise TypeError(f"expected {name} to have a floating-point dtype (got {x.dtype}); {cure}")
+        cure = "take its real and imaginary parts apart" if x.is_complex() else "convert it first: x.float()"
+        raise TypeError(f"expected x to have a floating-point dtype (got {x.dtype}); {cure}")
 
 
 def reduced_dims(x: Tensor, dim: int | Sequence[int] | None, empty_ok: bool = False) -> tuple[int, ...]:
@@ -92,27 +92,27 @@ def broadcastable(value: Tensor, x: Tensor, name: str) -> None:
         )
 
 
-def exponent(phi: float | Tensor, name: str = "phi") -> float | Tensor:
+def exponent(phi: float | Tensor) -> float | Tensor:
     """φ as a float or a floating tensor. The values of a tensor are checked where the center is computed."""
     if isinstance(phi, Tensor):
         if not phi.is_floating_point():
             raise TypeError(
-                f"expected {name} to be a float or a floating-point tensor (got dtype {phi.dtype}); "
-                f"convert it: {name}.float()"
+                f"expected phi to be a float or a floating-point tensor (got dtype {phi.dtype}); "
+                "convert it: phi.float()"
             )
         return phi
     if isinstance(phi, bool) or not isinstance(phi, (int, float)):
-        raise TypeError(f"expected {name} to be a float or a floating-point tensor (got {type(phi).__name__})")
+        raise TypeError(f"expected phi to be a float or a floating-point tensor (got {type(phi).__name__})")
     if not phi >= 1:
         raise ValueError(
-            f"expected {name} >= 1 (got {phi}): below 1 the sum of |x - y|^phi is not convex and has no unique "
-            f"minimum; use {name}=1 for the median, 2 for the mean, math.inf for the midrange"
+            f"expected phi >= 1 (got {phi}): below 1 the sum of |x - y|^phi is not convex and has no unique "
+            "minimum; use phi=1 for the median, 2 for the mean, math.inf for the midrange"
         )
     return float(phi)
 
 
 def weights(weight: Tensor | None, x: Tensor) -> Tensor | None:
-    """Weights or a mask as a tensor of x's shape and dtype. Their values are checked where the center is computed."""
+    """Weights or a mask as floats of x's shape. Their values are checked where the center is computed."""
     if weight is None:
         return None
     if not isinstance(weight, Tensor) or weight.is_complex():
@@ -169,27 +169,27 @@ def about_point(about: float | Tensor | None) -> float | Tensor:
     return about
 
 
-def check_floor(floor: float) -> None:
-    """The floor of the robust spread is a share."""
+def check_floor(floor: float, name: str = "floor", of: str = "mean deviation") -> None:
+    """A floor is a share of some deviation."""
     if not 0 <= floor < math.inf:
-        raise ValueError(f"expected floor >= 0, a share of the mean deviation (got {floor}); 0 turns it off")
+        raise ValueError(f"expected {name} >= 0, a share of the {of} (got {floor}); 0 turns it off")
 
 
-def spread_power(kind: str | float) -> float | None:
-    """The exponent of a spread; None for the robust one."""
+def spread_power(kind: str | float, name: str = "kind") -> float | None:
+    """The exponent of a spread; None for the robust one. ``name``: what the caller's argument is called."""
     names = {"rms": 2.0, "mean_abs": 1.0, "max_abs": math.inf}
     if isinstance(kind, str):
         if kind == "robust":
             return None
         if kind not in names:
             raise ValueError(
-                f"expected kind to be one of {[*names, 'robust']} or an exponent in [1, inf] (got {kind!r})"
+                f"expected {name} to be one of {[*names, 'robust']} or an exponent in [1, inf] (got {kind!r})"
             )
         return names[kind]
     if isinstance(kind, bool) or not isinstance(kind, (int, float)):
         raise TypeError(
-            f"expected kind to be a name or a number (got {type(kind).__name__}); names are {[*names, 'robust']}"
+            f"expected {name} to be a name or a number (got {type(kind).__name__}); names are {[*names, 'robust']}"
         )
     if not kind >= 1:
-        raise ValueError(f"expected an exponent kind >= 1 (got {kind}); names are {[*names, 'robust']}")
+        raise ValueError(f"expected an exponent {name} >= 1 (got {kind}); names are {[*names, 'robust']}")
     return float(kind)

@@ -72,7 +72,7 @@ def aug_norm(
         batch: int64, the segment of each row of ``x``, for ragged groups.
         batch_size: number of segments.
         process_group: the values of a group are spread over the processes of this group, which all make the same call;
-            ``"world"`` for torch's default group. A process may have none. Not with ``batch``. Differentiable once.
+            ``"world"`` for torch's default group. One may have no values. Not with ``batch``. Differentiable once.
 
     Shape:
         - x: any; output: the same; statistics: the shape of ``x`` with the reduced dimensions of size 1, or
@@ -116,7 +116,7 @@ def joint_groups(x: Tensor, dim: int | Sequence[int] | None, process_group: Grou
         raise ValueError("expected batch or process_group, not both: segments do not extend over processes")
     check_floating(x)
     if not x.dim():
-        raise ValueError("expected x with a dimension to reduce over process_group (got a single number); x.reshape(1)")
+        raise ValueError("expected x with a dimension to reduce over process_group (got a number); try x.reshape(1)")
     return grouping(reduced_dims(x, dim, empty_ok=True), group_name(process_group))
 
 
@@ -146,6 +146,8 @@ def aug_parts(
     ``dim`` may be the groups themselves, which may extend over processes.
     """
     check_floating(x)
+    if batch is not None and dim is not None:
+        raise ValueError("expected dim or batch, not both: batch reduces the rows of each segment")
     learned = phi if isinstance(phi, LearnedPhi) and batch is None else None
     if isinstance(phi, LearnedPhi):
         phi = phi.value() if learned is None else phi.offset
@@ -167,15 +169,7 @@ def aug_parts(
     for name, value in (("alpha", alpha), ("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)
-    rule = make_rule(
-        spread,
-        spread_phi,
-        spread_floor,
-        eps=eps,
-        grad_floor=grad_floor,
-        sweeps=sweeps,
-        interior=interior,
-    )
+    rule = make_rule(spread, spread_phi, spread_floor, grad_floor, eps=eps, sweeps=sweeps, interior=interior)
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
         inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, share)

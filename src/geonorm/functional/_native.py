@@ -2,7 +2,8 @@
 
 ``plan`` is the one place that decides between native and torch. What it turns down, and what the kernels refuse once
 they see the data, runs on torch: other devices, tracing and transforms, element weights, spreads of any exponent, fixed
-numbers of sweeps, φ outside of [1.01, 4] other than 1, 2 and ∞, magnitudes beyond 1e±15, unsorted segments.
+numbers of sweeps, φ outside of [1.01, 4] other than 1 and ∞, magnitudes above 1e15 or below 1e-18 (in float64 1e120
+and 1e-123), unsorted segments.
 
 Backward keeps x, the parameters and a few numbers per group. Asked for a derivative that can be differentiated again,
 or for the gradient of a statistic, it repeats the forward on torch and differentiates that.
@@ -34,7 +35,7 @@ _COMPUTING = {
     torch.float16: torch.float32,
 }
 _SPREADS = {2.0: native.RMS, 1.0: native.MEAN_ABS, math.inf: native.MAX_ABS, None: native.ROBUST}
-_MOST_ROWS = 1 << 24  # of interleaved channels: the kernels copy them 16 channels wide, two such arrays in 2 GB
+_MOST_ROWS = 1 << 24  # of interleaved channels: the kernels copy them up to 32 channels wide, two such arrays in 4 GB
 _LARGEST_SPREAD_PHI = 3.0  # above, equal deviations would lose their part of the gradient
 CPU = torch.device("cpu")  # named at every allocation: there may be a default device
 _NOTHING = (None,) * 5

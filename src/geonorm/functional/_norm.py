@@ -71,13 +71,16 @@ def _deviations(
     return z if shift is None else z + shift
 
 
-def make_rule(spread: str | float, spread_phi: float, spread_floor: float, **choices: Any) -> Rule:
+def make_rule(
+    spread: str | float, spread_phi: float, spread_floor: float, grad_floor: float = 0.0, **choices: Any
+) -> Rule:
     """A rule from a kind of spread by name."""
-    power = spread_power(spread)
+    power = spread_power(spread, "spread")
+    check_floor(grad_floor, "grad_floor", of="spread")
     if power is None:
-        check_floor(spread_floor)
-        spread_phi = robust_exponent(spread_phi)
-    return Rule(power=power, spread_phi=spread_phi, spread_floor=spread_floor, **choices)
+        check_floor(spread_floor, "spread_floor")
+        spread_phi = robust_exponent(spread_phi, "spread_phi")
+    return Rule(power=power, spread_phi=spread_phi, spread_floor=spread_floor, grad_floor=grad_floor, **choices)
 
 
 class LearnedPhi(NamedTuple):

@@ -43,7 +43,7 @@ def normalize(
         )
     plan = None if groups.joint else _native.plan(of, groups, rule, learned)
     if plan is not None:
-        found = _native.run(of, plan, running, measured, lambda again: _on_torch(again, groups, rule, learned))
+        found = _native.run(of, plan, running, measured, lambda inputs: _on_torch(inputs, groups, rule, learned))
         if found is not None:
             return found
     y, statistics = _on_torch(of, groups, rule, learned)
@@ -59,11 +59,16 @@ def _on_torch(
         phi = learned._replace(offset=of.phi).value()
         of = of._replace(phi=per_group(phi, of.x.shape, groups.dims, "phi"))
     arguments = visible(*of)
-    y, *statistics = _Normalize.apply(*arguments, *unpack(groups), *rule)  # type: ignore[no-untyped-call]
+    y, *statistics = _Normalize.apply(*arguments, *unpack(groups), rule)  # type: ignore[no-untyped-call]
     return y, NormStatistics(*statistics[:5])
 
 
 class _Normalize(torch.autograd.Function):
+    """The tensors of one normalization to its output and the fields of ``Found``.
+
+    Without gradients Dynamo counts the parameters of ``forward`` to see whether it takes a context: no ``*arguments``.
+    """
+
     generate_vmap_rule = True
 
     @staticmethod
@@ -79,9 +84,9 @@ class _Normalize(torch.autograd.Function):
         dims: tuple[int, ...],
         number: int,
         name: str,
-        *choices: Any,
+        rule: Rule,
     ) -> tuple[Tensor, ...]:
-        groups, rule = pack(members, dims, number, name), Rule(*choices)
+        groups = pack(members, dims, number, name)
         inputs = Inputs(x, phi, alpha, shift, gamma, beta, weight)
         blocks = _blocks(inputs, groups)
         if not blocks:
@@ -97,9 +102,8 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, phi, alpha, shift, gamma, beta, weight, members, ctx.dims, ctx.number, ctx.name, *choices = inputs
+        x, phi, alpha, shift, gamma, beta, weight, members, ctx.dims, ctx.number, ctx.name, ctx.rule = inputs
         found = Found(*output[1:])
-        ctx.rule = Rule(*choices)
         ctx.phi, ctx.alpha = (None if isinstance(value, Tensor) else value for value in (phi, alpha))
         ctx.mark_non_differentiable(found.mean, found.var, found.mass, found.lower, found.upper, found.low, found.high)
         tensors = (value if isinstance(value, Tensor) else None for value in (phi, alpha))
@@ -125,7 +129,7 @@ class _Normalize(torch.autograd.Function):
         )
         incoming = Incoming(grads[0], grads[1], grads[2], grads[6])
         needs = ctx.needs_input_grad[: len(inputs)]
-        nothing = [None] * (4 + len(rule))
+        nothing = [None] * 5  # groups and rule
         blocks = [] if torch.is_grad_enabled() else _blocks(inputs, groups)
         if not blocks:
             return *backward(incoming, inputs, found, groups, rule, needs), *nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -47,8 +48,9 @@ def pop_norm(
         z = x − (1 + bias)·c(x)     (shift="mul")
 
     With ``order="scale_first"`` the values are divided by their own spread s(x) before they are centered:
-    y = (weight / kappa) · ((x − c(x)) / √(s(x)² + eps) + bias). Without ``center`` only the division is left, without
-    ``scale`` only the centering, y = x − c(x) + bias.
+    y = (weight / kappa) · ((x − c(x)) / √(s(x)² + eps) + bias), or with ``shift="mul"``
+    y = (weight / kappa) · (x − (1 + bias)·c(x)) / √(s(x)² + eps). Without ``center`` only the division is left, without
+    a bias; without ``scale`` only the centering, y = x − c(x) + bias, without weight and kappa.
 
     Args:
         x: values, of a floating-point dtype.
@@ -129,7 +131,7 @@ def pop_parts(
     if isinstance(power, Tensor):
         power = per_group(power, x.shape, groups.dims, "phi")
     check_sweeps(sweeps)
-    check_choices(shift, order)
+    check_choices(kappa, shift, order)
     share = None if element_weight is None else weights(element_weight, floating(x))
     check_values(share, groups)
     for name, value in (("weight", weight), ("bias", bias)):
@@ -139,27 +141,37 @@ def pop_parts(
         spread,
         spread_phi,
         spread_floor,
+        grad_floor,
         eps=eps,
-        grad_floor=grad_floor,
         sweeps=sweeps,
         interior=interior,
         centered=center,
         scaled=scale,
         scale_first=order == "scale_first",
     )
-    alpha, inside, gamma, outside = pop_parameters(weight, bias, kappa, center, scale, shift, order)
+    alpha, inside, gamma, outside = pop_parameters(x, weight, bias, kappa, center, scale, shift, order)
     inputs = Inputs(x, power, alpha, inside, gamma, outside, share)
     return normalize(inputs, groups, rule, running, measured)
 
 
 def pop_parameters(
-    weight: Tensor | None, bias: Tensor | None, kappa: float, center: bool, scale: bool, shift: str, order: str
+    like: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    kappa: float,
+    center: bool,
+    scale: bool,
+    shift: str,
+    order: str,
 ) -> tuple[float | Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """POP-Norm's parameters as those of the one normalization: α, the shift inside, γ, and the shift outside."""
+    """POP-Norm's parameters as those of the one normalization: α, the shift inside, γ, and the shift outside.
+
+    ``like``: values that they are for; a γ that stands for 1/κ alone takes its device and computing dtype from them.
+    """
     gamma = None
     if scale:
-        gamma = torch.ones((), device=None if bias is None else bias.device) if weight is None else weight
-        gamma = gamma / kappa
+        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        gamma = (torch.ones((), dtype=dtype, device=like.device) if weight is None else weight) / kappa
     if not center or bias is None:
         return 1.0, None, gamma, None
     if shift == "mul":
@@ -169,8 +181,10 @@ def pop_parameters(
     return 1.0, bias, gamma, None
 
 
-def check_choices(shift: str, order: str) -> None:
-    """The names of the two choices."""
+def check_choices(kappa: float, shift: str, order: str) -> None:
+    """POP-Norm's own choices: a positive divisor, and two names."""
+    if not 0 < kappa < math.inf:
+        raise ValueError(f"expected kappa > 0, the divisor (got {kappa}); kappa=1 leaves the output undivided")
     if shift not in SHIFTS:
         raise ValueError(f"expected shift to be one of {SHIFTS} (got {shift!r})")
     if order not in ORDERS:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..ops import Axes, Grouping, can_look, check_values, unit_weight
-from ._arguments import about_point, check_floor, exponent, floating, per_group, reduced_dims, spread_power, weights
+from ._arguments import about_point, check_floor, floating, per_group, reduced_dims, spread_power, weights
 from ._gaussian import robust_factor
 from ._implicit import implicit_center
 
@@ -93,15 +93,14 @@ def spread_of(
     return result
 
 
-def robust_exponent(phi: float) -> float:
-    """The exponent of the robust spread, checked."""
-    psi = exponent(phi)
-    if isinstance(psi, Tensor) or psi > _LARGEST_ROBUST_PHI:
+def robust_exponent(phi: float, name: str = "phi") -> float:
+    """The exponent of the robust spread, checked. ``name``: what the caller's argument is called."""
+    if isinstance(phi, bool) or not isinstance(phi, (int, float)) or not 1 <= phi <= _LARGEST_ROBUST_PHI:
         raise ValueError(
-            f"expected phi of the robust spread to be a number in [1, {_LARGEST_ROBUST_PHI:g}] (got {phi}); "
-            "it is not learned, and a larger one is not robust"
+            f"expected {name}, the exponent of the robust spread, to be a number in [1, {_LARGEST_ROBUST_PHI:g}] "
+            f"(got {phi}); it is not learned, and a larger one is not robust"
         )
-    return psi
+    return float(phi)
 
 
 def power_mean(z: Tensor, power: float, weight: Tensor | None, groups: Grouping) -> Tensor:

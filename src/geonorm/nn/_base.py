@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from ..functional._arguments import exponent, spread_power
+from ..functional._arguments import check_floor, exponent, spread_power
+from ..functional._center import check_sweeps
 from ..functional._norm import LearnedPhi
 from ..functional._spread import robust_exponent
 
@@ -93,10 +94,13 @@ class NormLayer(nn.Module):
         self.learn_alpha, self.alpha_start = options["learn_alpha"], float(options["alpha"])
         alpha = Parameter(torch.full(alpha_shape, self.alpha_start, **factory)) if self.learn_alpha else None
         self.register_parameter(self._alpha_name, alpha)
-        self.spread, self.spread_phi = options["spread"], robust_exponent(options["spread_phi"])
-        spread_power(self.spread)  # raises for an unknown kind
+        self.spread, self.spread_phi = options["spread"], robust_exponent(options["spread_phi"], "spread_phi")
+        spread_power(self.spread, "spread")  # raises for an unknown kind
         self.spread_floor, self.grad_floor = options["spread_floor"], options["grad_floor"]
+        check_floor(self.spread_floor, "spread_floor")
+        check_floor(self.grad_floor, "grad_floor", of="spread")
         self.sweeps = options["sweeps"]
+        check_sweeps(self.sweeps)
         self.single_element = options["single_element"]
         if self.single_element not in SINGLE_ELEMENT:
             raise ValueError(f"expected single_element to be one of {SINGLE_ELEMENT} (got {self.single_element!r})")
@@ -111,7 +115,11 @@ class NormLayer(nn.Module):
                 f"layer learns φ of shape {shape}, each from the same start"
             )
         self.learn_phi, self.phi_start = learn, start
-        self.phi_range = low, high = float(between[0]), float(between[1])
+        try:
+            low, high = (float(end) for end in between)
+        except (TypeError, ValueError):
+            raise TypeError(f"expected phi_range to be two numbers, such as (1.2, 3.0) (got {between!r})") from None
+        self.phi_range = low, high
         if not learn:
             self.register_parameter("phi_offset", None)
             return

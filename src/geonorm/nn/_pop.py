@@ -52,7 +52,7 @@ class PopLayer(NormLayer):
         self.kappa = float(given.pop("kappa", 4.0))
         self.center, self.scale = given.pop("center", True), given.pop("scale", True)
         self.shift, self.order = given.pop("shift", "add"), given.pop("order", "center_first")
-        check_choices(self.shift, self.order)
+        check_choices(self.kappa, self.shift, self.order)
         for name in ("alpha", "learn_alpha"):
             if name in given:
                 raise TypeError(

@@ -98,8 +98,11 @@ class RunningNormLayer(NormLayer):
             variance = torch.addcmul(var, gap, gap)
         return removed, variance, self.weight, self.bias
 
-    def _evaluate(self, input: Tensor) -> Tensor:
-        """The input normalized with the running statistics."""
+    def _evaluate(self, input: Tensor, share: Tensor | None = None) -> Tensor:
+        """The input normalized with the running statistics; 0 for elements of weight 0, as in training."""
+        if share is not None:  # selected before and after: such elements may be NaN
+            counts = share > 0
+            return torch.where(counts, self._evaluate(torch.where(counts, input, 0.0)), 0.0)
         center, variance, gamma, beta = self._evaluation()
         if _is_torch_s(input, center, variance, gamma, beta):
             return torch.batch_norm(input, gamma, beta, center, variance, False, 0.0, self.eps, False)

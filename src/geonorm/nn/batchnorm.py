@@ -43,13 +43,14 @@ class _AugBatchNorm(RunningNormLayer):
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
+        share = element_weight(mask, weight)
         gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
         if values == 0:
             return pass_through(input, gamma, beta)
         if not self._measures(input, values):
-            return self._evaluate(input)
+            return self._evaluate(input, share)
         if values == 1 and self.single_element == "identity":
             return pass_through(input, gamma, beta)
         return aug_parts(
@@ -59,7 +60,7 @@ class _AugBatchNorm(RunningNormLayer):
             alpha=along_channels(self._alpha(), input),
             weight=gamma,
             bias=beta,
-            element_weight=element_weight(mask, weight),
+            element_weight=share,
             running=self._running(),
             measured=False,
             **self._function_options(),

@@ -27,7 +27,7 @@ class ChannelGroups(NormLayer):
     num_channels: int
 
     def _set_groups(self, num_groups: int, num_channels: int) -> None:
-        if num_channels % num_groups:
+        if num_groups < 1 or num_channels % num_groups:
             raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
         self.num_groups, self.num_channels = num_groups, num_channels
 

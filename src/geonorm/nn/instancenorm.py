@@ -40,8 +40,8 @@ class _AugInstanceNorm(RunningNormLayer):
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         self._check(input)
+        share = element_weight(mask, weight)
         if input.dim() == self._ranks[0]:
-            share = element_weight(mask, weight)
             return self.forward(input.unsqueeze(0), weight=None if share is None else share.unsqueeze(0)).squeeze(0)
         gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
         if not input.numel():
@@ -49,7 +49,7 @@ class _AugInstanceNorm(RunningNormLayer):
         dims = tuple(range(2, input.dim()))
         single = input.numel() == input.shape[0] * input.shape[1]
         if self.track_running_stats and (not self.training or (single and self.single_element == "running")):
-            return self._evaluate(input)
+            return self._evaluate(input, share)
         if single:
             if self.single_element == "identity":
                 return pass_through(input, gamma, beta)
@@ -64,7 +64,7 @@ class _AugInstanceNorm(RunningNormLayer):
             alpha=along_channels(self._alpha(), input),
             weight=gamma,
             bias=beta,
-            element_weight=element_weight(mask, weight),
+            element_weight=share,
             running=self._running(over=(0,)),
             measured=False,
             **self._function_options(),

@@ -60,13 +60,14 @@ class _PopNorm(PopLayer, RunningNormLayer):
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
+        share = element_weight(mask, weight)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
         if values == 0:
             return input.clone()
         single = values == 1
         if self.track_running_stats and (not self.training or (single and self.single_element == "running")):
-            return self._evaluate(input)
+            return self._evaluate(input, share)
         if single and self.training:
             if self.single_element == "identity":
                 return input.clone()
@@ -74,7 +75,6 @@ class _PopNorm(PopLayer, RunningNormLayer):
                 f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
                 "larger batch, drop the last one, or choose single_element='running' or 'identity'"
             )
-        share = element_weight(mask, weight)
         extremes = self.training and self.running_upper is not None
         output, statistics = self._pop(
             input, groups, lambda p: along_channels(p, input), share, self._running(), extremes
@@ -103,14 +103,14 @@ class _PopNorm(PopLayer, RunningNormLayer):
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.running_center is not None
-        alpha, inside, gamma, outside = pop_parameters(
-            self.weight, self.bias, self.kappa, self.center, self.scale, self.shift, self.order
-        )
         center = self.running_center.clone()
+        alpha, inside, gamma, outside = pop_parameters(
+            center, self.weight, self.bias, self.kappa, self.center, self.scale, self.shift, self.order
+        )
         removed = alpha * center if self.center else torch.zeros_like(center)
         removed = removed if inside is None else removed - inside
         if not self.scale:
-            return removed, torch.ones_like(center) - self.eps, gamma, outside
+            return removed, torch.ones_like(center) - self.eps, gamma, outside  # the root of it and ε is 1
         # The spread is about 0 of x itself when scaling comes first, else of x − removed.
         about = torch.zeros_like(center) if self.order == "scale_first" else removed
         if self.running_upper is not None and self.running_lower is not None:
@@ -136,9 +136,9 @@ class PopNorm1d(_PopNorm):
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
-    Per channel. The rms of the output is γ/κ whatever β is; β sets the angle between the output and a constant. In
-    evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends shifted by β, other
-    spreads ``running_scale``. The operation behind it needs no bias.
+    Per channel. With the rms spread the rms of the output is |γ|/κ whatever β is; β sets the angle between the output
+    and a constant. In evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends
+    shifted by β, other spreads ``running_scale``. The operation behind it needs no bias.
 
     Args:
         num_features: number of channels C.
@@ -170,9 +170,9 @@ class PopNorm2d(_PopNorm):
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
-    Per channel. The rms of the output is γ/κ whatever β is; β sets the angle between the output and a constant. In
-    evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends shifted by β, other
-    spreads ``running_scale``. The operation behind it needs no bias.
+    Per channel. With the rms spread the rms of the output is |γ|/κ whatever β is; β sets the angle between the output
+    and a constant. In evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends
+    shifted by β, other spreads ``running_scale``. The operation behind it needs no bias.
 
     Args:
         num_features: number of channels C.
@@ -204,9 +204,9 @@ class PopNorm3d(_PopNorm):
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
-    Per channel. The rms of the output is γ/κ whatever β is; β sets the angle between the output and a constant. In
-    evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends shifted by β, other
-    spreads ``running_scale``. The operation behind it needs no bias.
+    Per channel. With the rms spread the rms of the output is |γ|/κ whatever β is; β sets the angle between the output
+    and a constant. In evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends
+    shifted by β, other spreads ``running_scale``. The operation behind it needs no bias.
 
     Args:
         num_features: number of channels C.

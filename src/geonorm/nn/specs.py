@@ -66,7 +66,7 @@ def _torch_twin(stem: str) -> Builder:
 
 def _group(layer: Callable[..., nn.Module]) -> Builder:
     def build(channels: int, dim: int, groups: int | None = None, **arguments: Any) -> nn.Module:
-        if groups is None:  # as many channels as there are in a group of the usual 32, on narrow layers too
+        if groups is None:  # the usual 32, or as many of them as divide the channels
             groups = math.gcd(channels, 32)
         if groups < 1 or channels % groups:
             raise ValueError(f"expected groups to divide the {channels} channels (got groups={groups})")
@@ -219,6 +219,8 @@ def parse_call(text: str, such_as: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = part.partition("=")
         if not equals or not key.strip().isidentifier() or not value.strip():
             raise ValueError(f"expected argument=value in {text!r} (got {part.strip()!r})")
+        if key.strip() in arguments:
+            raise ValueError(f"expected each argument once in {text!r} (got {key.strip()!r} twice)")
         arguments[key.strip()] = _value(value.strip())
     return match[1], arguments
 
@@ -262,7 +264,9 @@ def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> 
             raise ValueError(f"in {str(parsed)!r}: {error}") from error
 
     if channels is None:
-        make(32)  # mistakes in the arguments show here, not deep in a model
+        groups = parsed.arguments.get("groups")
+        # Mistakes in the arguments show here, not deep in a model. Which channels there will be is not known yet.
+        make(groups if isinstance(groups, int) and groups > 0 else 32)
         return make
     return make(channels)
 

@@ -18,7 +18,10 @@ PER_GROUP, PER_RUN, PER_VALUE = 0, 1, 2
 
 
 class Arrangement(NamedTuple):
-    """Sizes and strides (in elements) for the kernels, and the shapes that parameters and φ must be expanded to."""
+    """Sizes and strides (in elements) for the kernels, and the shapes that parameters and φ must be expanded to.
+
+    The fields up to ``period`` are those of csrc/job.h, which explains them; the first nine go there in this order.
+    """
 
     layout: int
     groups: int
@@ -101,9 +104,7 @@ def arrange(
         else:
             mode, present = PER_VALUE, present | set(reduced)
         used = [d for d in order if d in present]
-        if used != sorted(
-            used
-        ):  # parameters are laid out in the order of dimensions, the kernels read in that of memory
+        if used != sorted(used):  # parameters lie in the order of dimensions, the kernels read in that of memory
             return None
         if mode == PER_VALUE and outside:  # each group its own parameter for each value: torch needs less memory
             return None

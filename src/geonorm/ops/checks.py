@@ -11,9 +11,11 @@ from .grouping import Axes, Grouping, Segments
 
 
 def can_look(*values: Tensor | None) -> bool:
-    """May Python read these tensors? Not while a compiler traces them, nor through a torch.func transform."""
+    """May Python read these tensors? Not while a compiler traces, in a torch.func transform, or on the meta device."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    return not torch.compiler.is_compiling() and not any(value is not None and wrapped(value) for value in values)
+    if torch.compiler.is_compiling():
+        return False
+    return not any(value is not None and (value.is_meta or wrapped(value)) for value in values)
 
 
 def check_exponent(phi: Tensor) -> None:

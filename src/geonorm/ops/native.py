@@ -113,12 +113,13 @@ def state_size() -> int:
 
 
 def describe() -> dict[str, str]:
-    """Which backend is in use and why, for people."""
+    """Which backend is in use and why, for people; none if the one that was asked for is missing."""
     name, found = requested(), _load()
     if name == "torch":
         return {"backend": "torch", "because": "GEONORM_BACKEND=torch"}
     if isinstance(found, str):
-        return {"backend": "torch", "because": found}
+        missing = {"backend": "none", "because": f"GEONORM_BACKEND=native, but {found}"}
+        return missing if name == "native" else {"backend": "torch", "because": found}
     why = f"the kernels are there, and GEONORM_BACKEND={name}"
     return {"backend": "native", "because": why, "instruction set": found.instruction_set}
 
