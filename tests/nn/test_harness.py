@@ -154,6 +154,7 @@ def test_refuses_what_its_twin_refuses_with_the_same_type(case: Case) -> None:
 def test_refuses_wrong_options(case: Case) -> None:
     for options, error, text in [
         ({"phi": 0.5}, ValueError, "phi"),
+        ({"eps": -1.0}, ValueError, "expected eps >= 0"),
         ({"phi": torch.tensor([1.5, 1.5])}, TypeError, "expected phi to be a number"),
         ({"learn_phi": True, "phi": 1.1}, ValueError, "strictly inside phi_range"),
         ({"learn_phi": True, "phi_range": (0.9, 2.0)}, ValueError, "1 < phi_range"),

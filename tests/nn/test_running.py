@@ -84,9 +84,10 @@ def test_momentum_none_is_the_average_over_batches() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("phi", [1.0, 1.5])  # the median of a sample with one Inf is finite
 @pytest.mark.parametrize("make", [geonorm.AugBatchNorm1d, geonorm.PopNorm1d])
-def test_bad_values_never_enter_the_buffers(make, kind: str | float, bad: float) -> None:
-    layer = make(3, spread=kind, dtype=torch.float64)
+def test_bad_values_never_enter_the_buffers(make, phi: float, kind: str | float, bad: float) -> None:
+    layer = make(3, phi=phi, spread=kind, dtype=torch.float64)
     layer(data())
     before = {name: value.clone() for name, value in layer.named_buffers()}
     x = data(1)

@@ -75,6 +75,7 @@ def test_arguments() -> None:
     assert geonorm.create_norm("midrange", 4).phi == math.inf
     assert geonorm.create_norm("augbn(phi=inf)", 4).phi == math.inf
     assert geonorm.create_norm("robustbn(phi=1.2)", 4).phi == 1.2
+    assert geonorm.create_norm("graphnorm(phi=1.2)", 4).phi == 1.2
     assert geonorm.create_norm("rangebn", 4).spread == "max_abs"
     pop = geonorm.create_norm("pop(spread=l1, center=false, kappa=16)", 4, dim=1)
     assert (pop.spread, pop.center, pop.kappa) == ("mean_abs", False, 16)

@@ -90,6 +90,8 @@ class NormLayer(nn.Module):
                 + (f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_DEFAULTS)}")
             )
         options: AugOptions = {**_DEFAULTS, **given}
+        if not 0 <= self.eps < math.inf:
+            raise ValueError(f"expected eps >= 0 (got {self.eps})")
         self._set_exponent(options["phi"], options["learn_phi"], options["phi_range"], phi_shape, factory)
         self.learn_alpha, self.alpha_start = options["learn_alpha"], float(options["alpha"])
         alpha = Parameter(torch.full(alpha_shape, self.alpha_start, **factory)) if self.learn_alpha else None

@@ -83,8 +83,8 @@ def _identity(channels: int, dim: int) -> nn.Module:
     return nn.Identity()
 
 
-def _graph_twin(channels: int, dim: int, **arguments: Any) -> nn.Module:
-    return graphnorm.AugGraphNorm(channels, phi=2.0, **arguments)
+def _graph_twin(channels: int, dim: int, phi: float = 2.0, **arguments: Any) -> nn.Module:
+    return graphnorm.AugGraphNorm(channels, phi=phi, **arguments)
 
 
 _AUG_BATCH = _by_dim(batchnorm, "AugBatchNorm")
