@@ -29,7 +29,7 @@ def add(commands: Commands[Parser]) -> None:
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="of the study, see --list")
+    parser.add_argument("study", nargs="?", metavar="NAME", help="of the study, see --list")
     parser.add_argument("--list", action="store_true", help="all studies, with what they show and how long they take")
     parser.add_argument("--preset", default="laptop", choices=("laptop", "paper"), help="(default: %(default)s)")
     parser.add_argument(
@@ -51,14 +51,14 @@ def run(chosen: argparse.Namespace) -> int:
 
     if chosen.list:
         return _list(chosen.json)
-    if chosen.name is None:
+    if chosen.study is None:
         raise Mistake("expected the NAME of a study; geonorm reproduce --list tells them")
     try:
-        reproduce.study(chosen.name)
+        reproduce.study(chosen.study)
     except ValueError as error:
         raise Mistake(str(error)) from error
     found = reproduce.reproduce(
-        chosen.name,
+        chosen.study,
         chosen.preset,
         smoke=chosen.smoke,
         seeds=chosen.seeds,
@@ -66,8 +66,8 @@ def run(chosen: argparse.Namespace) -> int:
         workers=chosen.workers or default_workers(1),
         progress=True,
     )
-    page = reproduce.write_page(chosen.name, found, chosen.out)
-    verdicts = reproduce.study(chosen.name).page(found).verdicts
+    page = reproduce.write_page(chosen.study, found, chosen.out)
+    verdicts = reproduce.study(chosen.study).page(found).verdicts
     if chosen.json:
         print_json({"page": str(page), "runs": len(found.records), "verdicts": [one._asdict() for one in verdicts]})
         return 0
