@@ -68,6 +68,21 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the results as JSON, and nothing else, on stdout")
 
 
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """The option that all commands that train share."""
+    parser.add_argument(
+        "--workers", type=_workers, metavar="N", help="trainings at a time, or ray (default: as many as cores)"
+    )
+
+
+def _workers(text: str) -> int | str:
+    if text == "ray" or "://" in text:
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1, ray, or ray://... (got {text!r})")
+    return int(text)
+
+
 def print_json(value: Any) -> None:
     """A value on stdout, in ASCII for any pipe; what is not a number becomes null, which JSON has."""
     print(json.dumps(_finite(value), allow_nan=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .parser import Commands, Mistake, Parser, add_json, print_json
+from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
 
 _DESCRIPTION = """\
 Run a table or figure of the papers, scaled to minutes on a laptop or with the full published protocol, and write a page
@@ -36,7 +36,7 @@ def add(commands: Commands[Parser]) -> None:
         "--smoke", action="store_true", help="hardly any work, on data made on the spot: shows that it runs"
     )
     parser.add_argument("--seeds", type=int, metavar="N", help="how many, in place of the preset's own")
-    parser.add_argument("--workers", type=int, metavar="N", help="trainings at a time (default: as many as cores)")
+    add_workers(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("out/reproduce"), help="folder for results and pages (default: %(default)s)"
     )
@@ -53,10 +53,12 @@ def run(chosen: argparse.Namespace) -> int:
         return _list(chosen.json)
     if chosen.study is None:
         raise Mistake("expected the NAME of a study; geonorm reproduce --list tells them")
+    if chosen.seeds is not None and chosen.seeds < 1:
+        raise Mistake(f"expected --seeds to be a number from 1 (got {chosen.seeds})")
     try:
         reproduce.study(chosen.study)
     except ValueError as error:
-        raise Mistake(str(error)) from error
+        raise Mistake(error) from error
     found = reproduce.reproduce(
         chosen.study,
         chosen.preset,
