@@ -156,7 +156,7 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     names = list(names)
     if name in names:
         return name
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(str(name), names, n=1)  # a recipe may hold anything in the place of a name
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise ValueError(f"unknown {what} {name!r}; {hint}known are {', '.join(names)}")
 
