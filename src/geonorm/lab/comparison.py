@@ -103,7 +103,7 @@ def _carry_out(
 ) -> Comparison:
     store = Store(path)
     execute(runs, store, source, workers, watch)
-    left = sum(not store.is_finished(run.key) for run in runs)
+    left = len({run.key for run in runs} - store.finished_keys())
     if left:
         warnings.warn(
             f"{left} of {len(runs)} runs are with other processes, or were with one that has ended on another machine "

@@ -47,7 +47,8 @@ def execute(
     _check_size(runs, team, workers)
     if team.leads:
         store.add_all(run.choices for run in runs)
-    waiting = team.told([run for run in runs if team.leads and not store.is_finished(run.key)])
+    done = store.finished_keys() if team.leads else set()
+    waiting = team.told([run for run in runs if run.key not in done])
     if not waiting:
         return
     if team.size > 1:
