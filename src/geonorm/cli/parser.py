@@ -17,7 +17,7 @@ class Mistake(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with hints: unknown commands, options and choices, in full and never abbreviated."""
+    """argparse's, with a hint at the closest command, option or choice that is known; none may be abbreviated."""
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -64,12 +64,12 @@ def closest(word: str, words: Iterable[str]) -> str:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option that all commands with results for scripts share."""
+    """Declare the option that all commands with results for scripts share."""
     parser.add_argument("--json", action="store_true", help="print the results as JSON, and nothing else, on stdout")
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
-    """The option that all commands that train share."""
+    """Declare the option that all commands that train share."""
     parser.add_argument(
         "--workers", type=_workers, metavar="N", help="trainings at a time, or ray (default: as many as cores)"
     )

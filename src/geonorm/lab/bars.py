@@ -12,7 +12,7 @@ from .extras import need
 
 
 def is_watched() -> bool:
-    """Whether something can be drawn: progress goes to stderr, which is a terminal then, with rich to draw on it."""
+    """Whether progress can be drawn: stderr is a terminal that allows it, and rich is there to draw on it."""
     if sys.stderr is None or not sys.stderr.isatty():  # none if whoever started this has closed it
         return False
     return importlib.util.find_spec("rich") is not None and not console().is_dumb_terminal
