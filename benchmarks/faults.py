@@ -371,6 +371,8 @@ def picture() -> None:
 
 
 def main() -> None:
+    from pages import put  # not above: the tests load this file alone
+
     outcomes = [ask(fault)[1] for fault in FAULTS]
     for name in HEALTHY:
         alarms = sorted({f.kind for f in diagnose(*healthy(name)).alarms()})
@@ -379,9 +381,7 @@ def main() -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Outcome._fields)
         writer.writerows(outcomes)
-    head, mark, rest = PAGE.read_text(encoding="utf-8").partition("<!-- faults -->\n")
-    _, end, tail = rest.partition("<!-- end -->\n")
-    PAGE.write_text(head + mark + table(outcomes) + end + tail, encoding="utf-8")
+    put(PAGE, "faults", table(outcomes))
     picture()
     print(table(outcomes))
 

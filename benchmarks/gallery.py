@@ -12,6 +12,7 @@ from typing import NamedTuple
 import faults
 import torch
 from faults import Fault
+from pages import put
 from torch import nn
 
 import geonorm
@@ -129,9 +130,7 @@ def main() -> None:
     parts = []
     for room, mends in ROOMS.items():
         parts += [f"## {room}\n", *[entry(show(by_name[what], mend)) for what, mend in mends.items()]]
-    start, end = "<!-- gallery -->\n", "<!-- end -->\n"
-    head, _, rest = PAGE.read_text(encoding="utf-8").partition(start)
-    PAGE.write_text(head + start + "\n".join(parts) + end + rest.partition(end)[2], encoding="utf-8")
+    put(PAGE, "gallery", "\n".join(parts))
 
 
 if __name__ == "__main__":

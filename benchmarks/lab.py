@@ -1,6 +1,6 @@
 """What the lab's runner costs over a bare training loop of the same model, batches and tests: one number for the docs.
 
-CPU time, in shuffled order; two minutes on a quiet machine.
+``python benchmarks/lab.py`` takes CPU time, in shuffled order; two minutes on a quiet machine.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from pages import put
 from run import DOCS, KEPT
 
 README = DOCS.parent / "README.md"
@@ -68,9 +69,7 @@ def page(name: str) -> str:
 
 
 def main() -> None:
-    start, end = "<!-- results -->\n", "<!-- end -->\n"
-    head, _, rest = README.read_text(encoding="utf-8").partition(start)
-    README.write_text(head + start + table() + end + rest.partition(end)[2], encoding="utf-8")
+    put(README, "results", table())
 
 
 if __name__ == "__main__":

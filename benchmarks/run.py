@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pages import put
 
 from geonorm.functional import center
 from geonorm.lab import bench
@@ -64,19 +65,17 @@ def by_shape(results: list[bench.Result]) -> str:
 
 def keep(name: str, page: Path, table: str, result: dict[str, Any]) -> None:
     """Store a result with the table made of it, and put that into the page; a test compares the two."""
-    stored = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    stored = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     about = {"machine": bench.machine(), "versions": bench.versions()}
     stored[name] = {"page": str(page.relative_to(DOCS)), **about, "table": table, "result": result}
-    KEPT.write_text(json.dumps(stored, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    KEPT.write_text(json.dumps(stored, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     write(name, page, table)
 
 
 def write(name: str, page: Path, table: str) -> None:
-    """Replace the table between the page's marks."""
+    """Show a table, and put it between the page's marks."""
     print(table)
-    start, end = f"<!-- benchmark: {name} -->\n", "<!-- end -->\n"
-    head, _, rest = page.read_text().partition(start)
-    page.write_text(head + start + table + end + rest.partition(end)[2])
+    put(page, f"benchmark: {name}", table)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python examples/compare_own.py
 
-Give ``compare`` a function that makes the model and one that makes the data; its norms are converted. The last lines
-are all there is to it. Results go to out/compare_own/results.sqlite: started again, it goes on where it was.
+Give ``compare`` a function that makes the model and one that makes the data; the model's norms are converted. The last
+lines are all there is to it. Results go to out/compare_own/results.sqlite: started again, it goes on where it was.
 Needs ``pip install "geonorm[lab,plots]"``.
 """
 

@@ -35,6 +35,7 @@ def test_bash_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "augbn" in completed("geonorm", "compare", "--norms", "aug")
     assert completed("geonorm", "compare", "--model", "resnet1") == {"resnet18", "resnet101"}
     assert completed("geonorm", "data", "fetch", "cifar100") == {"cifar100", "cifar100_subset"}
+    assert completed("geonorm", "reproduce", "popnorm-k") == {"popnorm-kappa"}
 
 
 def test_zsh_has_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ def test_table_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_outliers_move_the_mean_and_not_the_median(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outliers_move_the_mean_and_not_the_median() -> None:
     from geonorm.lab.demo import rows
 
     moved = {row.phi: abs(row.contaminated - row.clean) for row in rows()}

@@ -28,6 +28,8 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         (["augnorm-graph"], "did you mean 'augnorm-graphs'"),
         (["augnorm-graphs", "--preset", "labtop"], "did you mean laptop"),
         (["augnorm-graphs", "--sed", "3"], "did you mean --seeds"),
+        (["augnorm-graphs", "--seeds", "0"], "expected --seeds to be a number from 1"),
+        (["augnorm-graphs", "--workers", "0"], "expected a number from 1"),
     ],
 )
 def test_mistakes(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,14 @@ def test_busy_says_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "one\n")
 
 
+def test_nobody_can_look(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stderr that is closed: nothing is said, and nothing goes to stdout instead."""
+    monkeypatch.setattr("sys.stderr", None)
+    with busy("counting") as say:
+        say("one")
+    assert capsys.readouterr().out == ""
+
+
 def test_verbs_inside_a_run_show_no_bars_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     tqdm = pytest.importorskip("tqdm.auto")
     monkeypatch.setattr(tqdm, "tqdm", lambda items, **options: [f"bar of {options['desc']}"])

@@ -35,7 +35,7 @@ run(Recipe.from_toml(sys.argv[1]), sys.argv[2])
 """
 
 
-def contents(store: Store, recipe: Recipe = SMALL) -> list[Any]:
+def contents(store: Store) -> list[Any]:
     """All that must be equal, which is everything but times and hosts."""
     return [(one.key, one.figures, store.curve(one.key)) for one in sorted(store.finished())]
 

@@ -28,13 +28,14 @@ def test_a_run_goes_in_and_comes_out(store: Store) -> None:
     assert store.claim(key)
     store.epochs(key, [Epoch(1, {"loss": 0.5}, 0.1)])
     store.epochs(key, [Epoch(2, {"loss": 0.25}, 0.2)])
-    assert not store.is_finished(key)
+    assert not store.finished_keys()
     store.finish(key, {"clean": {"accuracy": 0.9}}, store.seconds(key))
     (done,) = store.finished()
     assert done.choices == CHOICES
     assert done.figures == {"clean": {"accuracy": 0.9}}
     assert done.seconds == pytest.approx(0.3)
     assert store.curve(key) == [{"loss": 0.5}, {"loss": 0.25}]
+    assert store.finished_keys() == {key}
     assert not store.claim(key)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .outcome import add_outcome, default_folder, tell
-from .parser import Commands, Mistake, Parser, add_json, print_json
+from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
 from .streams import results_alone
 
 if TYPE_CHECKING:
@@ -54,17 +54,12 @@ def add(commands: Commands[Parser]) -> None:
     fields.add_argument("--folds", type=int, metavar="N", help="of a cross-validation")
     fields.add_argument("--epochs", type=int, metavar="N", help="of each training")
     fields.add_argument("--batch-size", type=int, metavar="N", help="samples in a batch")
-    fields.add_argument("--optimizer", metavar="NAME", help="sgd or adam")
+    fields.add_argument("--optimizer", metavar="NAME", help="sgd, adam or sphere_sgd")
     fields.add_argument("--lr", type=float, metavar="X", help="learning rate")
     fields.add_argument("--decay", metavar="NAME", help="of the learning rate: constant, linear, cosine or step")
     fields.add_argument("--threads", type=int, metavar="N", help="that one process may use")
     fields.add_argument("--processes", type=int, metavar="N", help="that train one model together, under torchrun")
-    parser.add_argument(
-        "--workers",
-        type=_workers,
-        metavar="N",
-        help="trainings at a time, or ray (default: as many as cores)",
-    )
+    add_workers(parser)
     parser.add_argument(
         "--store", type=Path, default=Path("out/compare.sqlite"), help="file of results (default: %(default)s)"
     )
@@ -99,7 +94,8 @@ def run(chosen: argparse.Namespace) -> int:
     workers = chosen.workers or (default_workers(recipe.threads) if team.size == 1 else 1)
     failure = None
     try:
-        say(f"{number} run{'s' * (number != 1)}, {workers} at a time; results go to {chosen.store}")
+        pace = f"{workers} at a time" if isinstance(workers, int) else f"on {workers}"
+        say(f"{number} run{'s' * (number != 1)}, {pace}; results go to {chosen.store}")
         if already:
             say(f"{already} of {number} runs were there already")
         with shown(comparison.runs, comparison.store), results_alone():
@@ -147,11 +143,3 @@ def _recipe(chosen: argparse.Namespace) -> Recipe:
     except ValueError as error:
         raise Mistake(error) from error
     return recipe
-
-
-def _workers(text: str) -> int | str:
-    if text == "ray" or "://" in text:
-        return text
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1, ray, or ray://... (got {text!r})")
-    return int(text)

@@ -29,6 +29,7 @@ def run(chosen: argparse.Namespace) -> int:
     from ..lab.data import sources
     from ..lab.extras import need
     from ..lab.models import models
+    from ..lab.reproduce import studies
     from ..nn import norms
     from . import make_parser
 
@@ -36,7 +37,7 @@ def run(chosen: argparse.Namespace) -> int:
     parser = make_parser()
     data = [source.name for source in sources()]
     words = {"norms": list(norms()), "baseline": list(norms()), "model": [name for name, _ in models()]}
-    words |= dict.fromkeys(("data", "name", "names"), data)
+    words |= dict.fromkeys(("data", "name", "names"), data) | {"study": [study.name for study in studies()]}
     for action in _actions(parser):
         if action.type is Path or action.dest == "out" or action.metavar == "WHERE:NAME":
             action.complete = shtab.FILE  # type: ignore[attr-defined]

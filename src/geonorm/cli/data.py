@@ -18,7 +18,7 @@ examples:
 
 
 def add(commands: Commands[Parser]) -> None:
-    """Declare the command and its three own ones."""
+    """Declare the command and its three actions."""
     text = "data by name: list, fetch, check"
     parser = commands.add_parser("data", help=text, description=text, epilog=_EPILOG)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", title="actions")
@@ -56,7 +56,7 @@ def run_fetch(chosen: argparse.Namespace) -> int:
     """Fetch, and say where it is."""
     from ..lab.data import fetch
 
-    _know([chosen.name])
+    _check_names([chosen.name])
     print(f"{chosen.name}: {fetch(chosen.name).where}")
     return 0
 
@@ -66,7 +66,7 @@ def run_check(chosen: argparse.Namespace) -> int:
     from ..lab.bars import busy
     from ..lab.data import check, sources
 
-    _know(chosen.names)
+    _check_names(chosen.names)
     found = []
     for name in chosen.names or [source.name for source in sources() if source.at_hand]:
         with busy(f"reading {name}"):
@@ -78,7 +78,7 @@ def run_check(chosen: argparse.Namespace) -> int:
     return int(not all(checked.good for checked in found))
 
 
-def _know(names: list[str]) -> None:
+def _check_names(names: list[str]) -> None:
     from ..lab.data import check_name
 
     try:

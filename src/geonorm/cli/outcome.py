@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_outcome(parser: argparse.ArgumentParser) -> None:
-    """The options of what comes out."""
+    """Declare the options that the report takes."""
     parser.add_argument("--out", type=Path, help="folder for the report (default: beside the results)")
     parser.add_argument("--baseline", metavar="SPEC", help="the norm that others are measured against (default: bn)")
 

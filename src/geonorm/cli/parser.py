@@ -17,7 +17,7 @@ class Mistake(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with hints: unknown commands, options and choices, in full and never abbreviated."""
+    """argparse's, with a hint at the closest command, option or choice that is known; none may be abbreviated."""
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -64,8 +64,23 @@ def closest(word: str, words: Iterable[str]) -> str:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option that all commands with results for scripts share."""
+    """Declare the option that all commands with results for scripts share."""
     parser.add_argument("--json", action="store_true", help="print the results as JSON, and nothing else, on stdout")
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that all commands that train share."""
+    parser.add_argument(
+        "--workers", type=_workers, metavar="N", help="trainings at a time, or ray (default: as many as cores)"
+    )
+
+
+def _workers(text: str) -> int | str:
+    if text == "ray" or "://" in text:
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1, ray, or ray://... (got {text!r})")
+    return int(text)
 
 
 def print_json(value: Any) -> None:

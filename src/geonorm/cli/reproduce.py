@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .parser import Commands, Mistake, Parser, add_json, print_json
+from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
 
 _DESCRIPTION = """\
 Run a table or figure of the papers, scaled to minutes on a laptop or with the full published protocol, and write a page
@@ -29,14 +29,14 @@ def add(commands: Commands[Parser]) -> None:
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="of the study, see --list")
+    parser.add_argument("study", nargs="?", metavar="NAME", help="of the study, see --list")
     parser.add_argument("--list", action="store_true", help="all studies, with what they show and how long they take")
     parser.add_argument("--preset", default="laptop", choices=("laptop", "paper"), help="(default: %(default)s)")
     parser.add_argument(
         "--smoke", action="store_true", help="hardly any work, on data made on the spot: shows that it runs"
     )
     parser.add_argument("--seeds", type=int, metavar="N", help="how many, in place of the preset's own")
-    parser.add_argument("--workers", type=int, metavar="N", help="trainings at a time (default: as many as cores)")
+    add_workers(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("out/reproduce"), help="folder for results and pages (default: %(default)s)"
     )
@@ -51,14 +51,16 @@ def run(chosen: argparse.Namespace) -> int:
 
     if chosen.list:
         return _list(chosen.json)
-    if chosen.name is None:
+    if chosen.study is None:
         raise Mistake("expected the NAME of a study; geonorm reproduce --list tells them")
+    if chosen.seeds is not None and chosen.seeds < 1:
+        raise Mistake(f"expected --seeds to be a number from 1 (got {chosen.seeds})")
     try:
-        reproduce.study(chosen.name)
+        reproduce.study(chosen.study)
     except ValueError as error:
-        raise Mistake(str(error)) from error
+        raise Mistake(error) from error
     found = reproduce.reproduce(
-        chosen.name,
+        chosen.study,
         chosen.preset,
         smoke=chosen.smoke,
         seeds=chosen.seeds,
@@ -66,8 +68,8 @@ def run(chosen: argparse.Namespace) -> int:
         workers=chosen.workers or default_workers(1),
         progress=True,
     )
-    page = reproduce.write_page(chosen.name, found, chosen.out)
-    verdicts = reproduce.study(chosen.name).page(found).verdicts
+    page = reproduce.write_page(chosen.study, found, chosen.out)
+    verdicts = reproduce.study(chosen.study).page(found).verdicts
     if chosen.json:
         print_json({"page": str(page), "runs": len(found.records), "verdicts": [one._asdict() for one in verdicts]})
         return 0

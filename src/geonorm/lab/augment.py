@@ -11,7 +11,7 @@ _SHIFT = 4  # pixels at most, as usual for images of 32×32
 
 
 def flip(x: Tensor) -> Tensor:
-    """Every second image mirrored left to right, by chance."""
+    """Each image mirrored left to right, or not, with equal chances."""
     mirrored = torch.rand(len(x), 1, 1, 1) < 0.5
     return torch.where(mirrored, x.flip(-1), x)
 
@@ -21,9 +21,7 @@ def crop(x: Tensor) -> Tensor:
     height, width = x.shape[-2:]
     padded = nn.functional.pad(x, [_SHIFT] * 4)
     down, right = torch.randint(0, 2 * _SHIFT + 1, (2, len(x), 1, 1, 1))
-    rows = down + torch.arange(height).view(-1, 1)
-    columns = right + torch.arange(width)
-    return padded[torch.arange(len(x)).view(-1, 1, 1, 1), torch.arange(x.shape[1]).view(-1, 1, 1), rows, columns]
+    return _cut(padded, down, right, height, width)
 
 
 def window(x: Tensor) -> Tensor:
@@ -31,8 +29,13 @@ def window(x: Tensor) -> Tensor:
     height, width = x.shape[-2:]
     larger = nn.functional.interpolate(x, size=(height * 8 // 7, width * 8 // 7), mode="bilinear", align_corners=False)
     down, right = (torch.randint(0, size // 7 + 1, (len(x), 1, 1, 1)) for size in (height, width))
+    return _cut(larger, down, right, height, width)
+
+
+def _cut(x: Tensor, down: Tensor, right: Tensor, height: int, width: int) -> Tensor:
+    """A window of each image, so many pixels down and to the right."""
     rows, columns = down + torch.arange(height).view(-1, 1), right + torch.arange(width)
-    return larger[torch.arange(len(x)).view(-1, 1, 1, 1), torch.arange(x.shape[1]).view(-1, 1, 1), rows, columns]
+    return x[torch.arange(len(x)).view(-1, 1, 1, 1), torch.arange(x.shape[1]).view(-1, 1, 1), rows, columns]
 
 
 AUGMENTS: dict[str, Callable[[Tensor], Tensor]] = {"flip": flip, "crop": crop, "window": window}

@@ -12,8 +12,10 @@ from .extras import need
 
 
 def is_watched() -> bool:
-    """Whether something can be drawn: progress goes to stderr, which is a terminal then, with rich to draw on it."""
-    return sys.stderr.isatty() and importlib.util.find_spec("rich") is not None and not console().is_dumb_terminal
+    """Whether progress can be drawn: stderr is a terminal that allows it, and rich is there to draw on it."""
+    if sys.stderr is None or not sys.stderr.isatty():  # none if whoever started this has closed it
+        return False
+    return importlib.util.find_spec("rich") is not None and not console().is_dumb_terminal
 
 
 def console() -> Any:
@@ -23,6 +25,8 @@ def console() -> Any:
 
 def say(line: str) -> None:
     """Print a line on stderr, for whoever looks; the work goes on when nobody does any more."""
+    if sys.stderr is None:  # print would take stdout instead
+        return
     with contextlib.suppress(BrokenPipeError):
         print(line, file=sys.stderr, flush=True)
 

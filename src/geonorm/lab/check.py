@@ -29,7 +29,7 @@ def check_names(recipe: Recipe) -> None:
 
 
 def check_installed() -> None:
-    """Raise if what the report needs is not there; after hours of training is too late to hear of it."""
+    """Raise if what the report needs is not installed: to hear of it after hours of training is too late."""
     need("scipy.special", "scipy")
     need("matplotlib", "matplotlib")
 

@@ -16,12 +16,13 @@ from ..analysis.prune import RULES
 from ..nn.specs import parse_call
 from .data import DEGRADATIONS, Split, Task, corrupt, corrupt_task
 from .data.cifar_c import CORRUPTIONS as OFFICIAL
+from .data.corrupt import CORRUPTIONS as OURS
 
 Loss = Callable[[Tensor], robust.RobustLoss]
 LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
     name: getattr(robust, name) for name in ("erm", "cvar", "chi_square", "cvar_doro", "chi_square_doro")
 }
-CORRUPTIONS = ("clean", "offset", "gain", "heavy_tails", "feature", "noise", "labels", "spurious")
+CORRUPTIONS = ("clean", *OURS)
 ATTACKS: dict[str, Callable[..., Tensor]] = {name: getattr(robust, name) for name in ("fgsm", "bim", "pgd")}
 _EVERY = ("recalibrated", "rescaled", "samples", "top", "worst_group")  # arguments that every evaluation takes
 _REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1", "corruption": "fog"}  # without a default: examples
@@ -73,8 +74,8 @@ class Evaluation(NamedTuple):
         name: of the kind.
         arguments: of the kind.
         recalibrated: measure the running statistics anew on training samples first.
-        rescaled: make all scale-invariant weights so many times as large first, and measure the statistics anew.
         samples: test so many samples only; all by default.
+        rescaled: make all scale-invariant weights so many times as large first, and measure the statistics anew.
         top: a sample counts as right if its class is among so many with the highest scores.
         worst_group: the accuracy is that of the group with the lowest, not of all samples.
     """
@@ -156,7 +157,7 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     names = list(names)
     if name in names:
         return name
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(str(name), names, n=1)  # a recipe may hold anything in the place of a name
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise ValueError(f"unknown {what} {name!r}; {hint}known are {', '.join(names)}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,17 +82,19 @@ def compare(
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
         **training,
     )
-    code = code_of(make_model, make_data)
-    runs = [Run({**one.choices, "code": code}) for one in recipe.runs()]
+    check_names(recipe)
+    runs = _with_code(recipe, make_model, make_data)
     return _carry_out(runs, store, Factories(make_model, make_data), workers, watch)
 
 
 def planned(recipe: Recipe) -> list[Run]:
     """The runs of a recipe. Functions of one's own are known by their text too, so that a changed one is run again."""
     own = [named_object(name, what) for what, name in (("model", recipe.model), ("data", recipe.data)) if is_own(name)]
-    if not own:
-        return recipe.runs()
-    code = code_of(*own)
+    return _with_code(recipe, *own) if own else recipe.runs()
+
+
+def _with_code(recipe: Recipe, *functions: Callable[..., Any]) -> list[Run]:
+    code = code_of(*functions)
     return [Run({**one.choices, "code": code}) for one in recipe.runs()]
 
 
@@ -101,7 +103,7 @@ def _carry_out(
 ) -> Comparison:
     store = Store(path)
     execute(runs, store, source, workers, watch)
-    left = sum(not store.is_finished(run.key) for run in runs)
+    left = len({run.key for run in runs} - store.finished_keys())
     if left:
         warnings.warn(
             f"{left} of {len(runs)} runs are with other processes, or were with one that has ended on another machine "

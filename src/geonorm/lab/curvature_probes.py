@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from ..analysis import curvature, kappa_slopes, survival
 from .data import Task
 
-SAMPLES = 64  # in the batch whose samples' gradients are taken one by one
+_SAMPLES = 64  # in the batch whose samples' gradients are taken one by one
 _INPUTS = 1024  # for the condition of inputs, which must not have fewer patches than directions
 _STEPS = 24  # products with the Hessian: its largest eigenvalue is certain to about a per cent by then
 
 
 def sharpness(model: nn.Module, task: Task) -> dict[str, Any]:
     """Variance of the gradient, size of the gradient, Lipschitz constant, and by layer the condition of its inputs."""
-    whole = curvature(*_read(model, task, SAMPLES), where=_nothing, steps=_STEPS, tolerance=0.01)
+    whole = curvature(*_read(model, task, _SAMPLES), where=_nothing, steps=_STEPS, tolerance=0.01)
     layers = curvature(*_read(model, task, _INPUTS), how="batches", hessian=False).blocks[1:]
     return {
         "variance": whole.blocks[0].variance,
@@ -44,7 +44,7 @@ def arrival(model: nn.Module, task: Task) -> dict[str, Any]:
 
 def slopes(model: nn.Module, task: Task) -> dict[str, Any]:
     """By layer behind a POP-Norm: slopes of log λ_max and of log variance of its weight against log κ."""
-    found = kappa_slopes(*_read(model, task, SAMPLES), steps=_STEPS, tolerance=0.01).slopes
+    found = kappa_slopes(*_read(model, task, _SAMPLES), steps=_STEPS, tolerance=0.01).slopes
     return {
         "largest": [math.nan if one.largest is None else one.largest for one in found],
         "variance": [math.nan if one.variance is None else one.variance for one in found],

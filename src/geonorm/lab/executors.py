@@ -47,7 +47,8 @@ def execute(
     _check_size(runs, team, workers)
     if team.leads:
         store.add_all(run.choices for run in runs)
-    waiting = team.told([run for run in runs if team.leads and not store.is_finished(run.key)])
+    done = store.finished_keys() if team.leads else set()
+    waiting = team.told([run for run in runs if run.key not in done])
     if not waiting:
         return
     if team.size > 1:
@@ -104,7 +105,10 @@ def _in_processes(runs: Sequence[Run], store: Store, source: Source, number: int
 
 def _likely_cause(signal_name: str | None) -> str:
     if signal_name is None:  # by itself, before it came to work
-        return "; a script that starts workers must do so below if __name__ == '__main__':"
+        return (
+            "; functions of your own must be importable, and a script that starts workers must do so below "
+            "if __name__ == '__main__':"
+        )
     return " from outside, perhaps for want of memory: start again to go on, with fewer workers if it happens again"
 
 

@@ -1,4 +1,4 @@
-"""Models and batches named on the command line."""
+"""Models, data and batches of one's own, named as ``file.py:function`` or ``module:function``."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ class Recipe:
             ``worst_group=true``, the accuracy of the worst group of the data.
         seeds: one training each.
         folds: cut the data for cross-validation into so many; 0 for its own train and test samples.
-        epochs, batch_size, optimizer, lr, momentum, weight_decay: the training.
+        epochs, batch_size, lr, momentum, weight_decay: the training.
+        optimizer: ``"sgd"``, ``"adam"``, which has no use for momentum, or ``"sphere_sgd"``.
         decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``: a tenth of it when a
             share of the epochs has passed.
         milestones: those shares.
@@ -122,19 +123,21 @@ class Recipe:
         for name, names in (("augment", AUGMENTS), ("probes", PROBES)):
             object.__setattr__(self, name, tuple(known(one, names, name) for one in _listed(name, getattr(self, name))))
         shares = tuple(_number("milestones", share) for share in _listed("milestones", self.milestones))
+        if not all(0 <= share <= 1 for share in shares):
+            raise ValueError(f"expected milestones as shares of the epochs, from 0 to 1 (got {list(shares)})")
         object.__setattr__(self, "milestones", shares)
         for name in ("epochs", "batch_size", "threads", "processes"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"expected {name} to be a whole number from 1 (got {value!r})")
-        if not isinstance(self.folds, int) or self.folds < 0 or self.folds == 1:
+        if not isinstance(self.folds, int) or isinstance(self.folds, bool) or self.folds < 0 or self.folds == 1:
             raise ValueError(f"expected folds to be 0, or at least 2 (got {self.folds!r})")
         for name in ("lr", "momentum", "weight_decay", "weight_scale", "weights_as_kappa"):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
-        if not self.lr > 0 or not 0 <= self.momentum < 1 or self.weight_decay < 0:
+        if not self.lr > 0 or not 0 <= self.momentum < 1 or self.weight_decay < 0 or not self.weight_scale > 0:
             raise ValueError(
-                "expected lr > 0, momentum from 0 to below 1 and weight_decay from 0 "
-                f"(got {self.lr}, {self.momentum} and {self.weight_decay})"
+                "expected lr > 0, momentum from 0 to below 1, weight_decay from 0 and weight_scale > 0 "
+                f"(got {self.lr}, {self.momentum}, {self.weight_decay} and {self.weight_scale})"
             )
         if not self.weights_as_kappa > 0 or (self.weights_as_kappa != 1 and self.optimizer != "sgd"):
             raise ValueError(
@@ -149,7 +152,7 @@ class Recipe:
             object.__setattr__(self, f"{name}_options", _plain(f"{name}_options", getattr(self, f"{name}_options")))
 
     def _set_once(self, name: str, values: tuple[Any, ...]) -> None:
-        if not values and name not in ("milestones", "augment", "probes"):
+        if not values:
             raise ValueError(f"expected at least one of {name} (got none)")
         if len(set(values)) < len(values):
             raise ValueError(f"expected each of {name} once (got {values})")

@@ -117,7 +117,7 @@ class Verdict:
 
     @property
     def pairs(self) -> int:
-        """Of runs with the baseline, for the norm that has most."""
+        """How many pairs of runs there are with the baseline, for the norm that has most."""
         return max((gap.number for gap in self.to_baseline.values()), default=0)
 
 

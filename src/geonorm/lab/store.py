@@ -155,7 +155,7 @@ class Store:
         return self.add_all([choices])[0]
 
     def add_all(self, several: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Make runs known; their keys. Nothing is written for those that are."""
+        """Make runs known; their keys. Nothing is written for those that are known already."""
         texts = {key_of(choices): _text(choices) for choices in several}
         with self._open() as file:
             known = {key for (key,) in file.execute("SELECT key FROM runs")}
@@ -186,7 +186,7 @@ class Store:
         return free
 
     def release(self, key: str) -> None:
-        """Give a claimed run back, to be gone on with by anyone."""
+        """Give a claimed run back: anyone may go on with it."""
         with self._open() as file:
             file.execute("DELETE FROM claims WHERE key = ?", (key,))
 
@@ -220,11 +220,6 @@ class Store:
             file.execute("DELETE FROM claims WHERE key = ?", (key,))
             file.execute("COMMIT")
 
-    def is_finished(self, key: str) -> bool:
-        """Whether a run has its final figures."""
-        with self._open() as file:
-            return file.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone() is not None
-
     def finished(self) -> list[Finished]:
         """All runs that are done, in the order they became known."""
         query = "SELECT key, choices, figures, seconds FROM runs JOIN results USING (key) ORDER BY runs.rowid"
@@ -250,7 +245,7 @@ class Store:
         query = "SELECT MAX(epoch), figures, TOTAL(seconds) FROM epochs WHERE key = ?"
         with self._open() as file:
             epoch, figures, seconds = file.execute(query, (key,)).fetchone()
-        return Standing(epoch or 0, json.loads(figures) if figures else {}, seconds)
+        return Standing(epoch or 0, self._value(figures) if figures else {}, seconds)
 
     def curve(self, key: str) -> list[dict[str, Any]]:
         """The figures of a run, epoch by epoch."""

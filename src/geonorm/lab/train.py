@@ -53,7 +53,7 @@ class Training:
     Args:
         model: gives scores of the classes.
         task: the samples.
-        choices: batch_size, optimizer, lr, momentum, weight_decay, decay, epochs, loss and seed, as in a recipe.
+        choices: of a run: how a recipe trains, the loss and the seed.
         team: the processes that train it, each with a part of every batch.
     """
 

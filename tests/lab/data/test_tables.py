@@ -140,6 +140,13 @@ def comments(folder: Path) -> Path:
     return table
 
 
+def test_what_ends_a_line_inside_a_comment_ends_no_row(comments: Path) -> None:
+    text = comments.read_text()
+    text = text.replace('"a comment, with a comma"', "one\u2028two\x0bthree", 1).replace("a comma", "two\r\nlines", 1)
+    comments.write_text(text, encoding="utf-8", newline="")
+    assert len(load("civilcomments").train) == 6
+
+
 def test_civil_comments(comments: Path) -> None:
     task = load("civilcomments")
     assert (len(task.train), len(task.valid), len(task.test)) == (6, 2, 4)

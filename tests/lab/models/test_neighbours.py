@@ -45,5 +45,6 @@ def test_a_gin_layer_is_torch_geometrics() -> None:
 
 
 def test_edges_out_of_range() -> None:
-    with pytest.raises(ValueError, match="nodes 0 to 2"):
-        Neighbours(torch.tensor([[0], [3]]), torch.ones(1), 3)
+    for edge, got in (([[0], [3]], "got 0 to 3"), ([[-1], [2]], "got -1 to 2")):
+        with pytest.raises(ValueError, match=rf"nodes 0 to 2 \({got}\)"):
+            Neighbours(torch.tensor(edge), torch.ones(1), 3)

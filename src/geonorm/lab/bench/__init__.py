@@ -73,7 +73,7 @@ def _grow(full: bool, say: Callable[[str], None]) -> list[Result]:
     about = (machine(), versions(), torch.get_num_threads(), "full" if full else "short")
     found: dict[str, list[tuple[tuple[int, ...], float]]] = {}
     for size in growth(full):
-        timing = compare({"geonorm": size.call}, 1.0 if full else 0.2)["geonorm"]
+        timing = compare({NATIVE: size.call}, 1.0 if full else 0.2)[NATIVE]
         found.setdefault(size.along, []).append((size.shape, timing.microseconds))
     results = []
     for along, points in found.items():

@@ -29,7 +29,7 @@ class Case(NamedTuple):
         name: the shape.
         work: provider to call; the first is the baseline.
         kept: provider to the bytes that it keeps for backward.
-        target: the ratio to reach for ``geonorm``; None if there is none.
+        target: the ratio to reach for ``NATIVE``; None if there is none.
     """
 
     row: str
@@ -88,9 +88,9 @@ def cases(full: bool) -> Iterator[Case]:
     if importlib.util.find_spec("torch_geometric"):
         yield _graphs()
     for shape in images[:2]:
-        yield _variant("evaluation", shape, 1.05, lambda layer, x: layer.eval(), grad=False)
-        yield _variant("channels_last", shape, 1.2, lambda layer, x: layer, memory=torch.channels_last)
-        yield _variant("bfloat16", shape, 1.2, lambda layer, x: layer.bfloat16(), dtype=torch.bfloat16)
+        yield _variant("evaluation", shape, 1.05, lambda layer: layer.eval(), grad=False)
+        yield _variant("channels_last", shape, 1.2, lambda layer: layer, memory=torch.channels_last)
+        yield _variant("bfloat16", shape, 1.2, lambda layer: layer.bfloat16(), dtype=torch.bfloat16)
     yield from _networks(full)
 
 
@@ -148,7 +148,7 @@ def _layers(
     torch.manual_seed(0)
     x = torch.randn(shape).requires_grad_()
     providers = {"torch": _Made(lambda: twin(shape[1])), NATIVE: _Made(make)}
-    if peers and "published recipe" in peers:
+    if "published recipe" in peers:
         providers |= {TORCH: _Made(make, "torch"), COMPILED: _Made(make, "torch", compiled=True)}
     elif row.startswith("BatchNorm"):
         providers |= {TORCH: _Made(make, "torch")}
@@ -182,7 +182,7 @@ def _variant(
     row: str,
     shape: tuple[int, ...],
     target: float,
-    change: Callable[[Any, Tensor], Any],
+    change: Callable[[Any], Any],
     *,
     grad: bool = True,
     memory: torch.memory_format = torch.contiguous_format,
@@ -191,7 +191,7 @@ def _variant(
     torch.manual_seed(0)
     x = torch.randn(shape, dtype=dtype).to(memory_format=memory).requires_grad_(grad)
     layers = {"torch": nn.BatchNorm2d(shape[1]), NATIVE: ours.AugBatchNorm2d(shape[1], phi=1.5)}
-    changed = {name: change(layer, x) for name, layer in layers.items()}
+    changed = {name: change(layer) for name, layer in layers.items()}
     if grad:
         return _case(row, str(shape), {name: _Made(lambda c=c: c) for name, c in changed.items()}, target, (x,))  # type: ignore[misc]
 
@@ -206,7 +206,7 @@ def _variant(
 
 
 def _networks(full: bool) -> Iterator[Case]:
-    """A training step of ResNet-20 with batches of 128."""
+    """A training step of ResNet-20."""
     specs = {"torch": "bn", NATIVE: "augbn(phi=1.5)"}
     if full:
         specs["no norm"] = "none"

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import torch
 
+from ...analysis.result import figure
 from ...ops import describe_backend
-from .cases import NATIVE
+from .cases import COMPILED, NATIVE, TORCH
+
+_COLUMNS = (NATIVE, TORCH, COMPILED, "published recipe", "median by torch", "GroupNorm", "clone")
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Result:
     """One provider in one case.
 
     Attributes:
-        machine: processor, cores, and the instruction set of the kernels.
+        machine: processor, threads, and the instruction set of the kernels.
         versions: of geonorm and torch.
         threads: that torch may use.
         mode: short or full.
@@ -48,7 +51,7 @@ class Result:
 
 
 def machine() -> str:
-    """The processor, its cores, and which kernels run on it."""
+    """The processor, the threads that torch may use, and which kernels run."""
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
@@ -124,30 +127,15 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-_COLUMNS = (
-    "geonorm",
-    "geonorm on torch",
-    "geonorm compiled",
-    "published recipe",
-    "median by torch",
-    "GroupNorm",
-    "clone",
-)
-
-
 def picture(results: Sequence[Result], path: Path) -> None:
     """The rows as dots with quartiles, beside the ratio to reach."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     rows = {
         row: members
         for row, members in by_row(with_most_threads(results)[0]).items()
         if mean_ratio(members, NATIVE) is not None
     }
-    figure, axes = pyplot.subplots(figsize=(8, 0.42 * len(rows) + 1.4), layout="constrained")
+    drawing = figure(8, 0.42 * len(rows) + 1.4)
+    axes = drawing.subplots()
     for height, members in enumerate(reversed(rows.values())):
         ratio = mean_ratio(members, NATIVE)
         assert ratio is not None
@@ -167,8 +155,7 @@ def picture(results: Sequence[Result], path: Path) -> None:
     axes.grid(axis="x", alpha=0.3)
     axes.legend(loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    drawing.savefig(path, dpi=120)
 
 
 def slope(sizes: Sequence[int], times: Sequence[float]) -> float:

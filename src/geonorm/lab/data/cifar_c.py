@@ -72,7 +72,7 @@ def opened(corruption: str) -> tuple[Any, Tensor]:
     """The pixels of one kind, all severities, still on disk, and the labels that every severity shares; checked."""
     if corruption not in CORRUPTIONS:
         raise ValueError(f"unknown corruption {corruption!r}; known are {', '.join(CORRUPTIONS)}")
-    path = look(PLACES) or find("cifar10c", PLACES, HOW)
+    path = find("cifar10c", PLACES, HOW)
     labels = read_array(path, _AGAIN)
     pixels = read_array(path.with_name(f"{corruption}.npy"), _AGAIN, memory_map=True)
     if labels.shape != (5 * PER_SEVERITY,) or pixels.shape != (5 * PER_SEVERITY, 32, 32, 3) or pixels.dtype != "uint8":

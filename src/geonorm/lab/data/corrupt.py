@@ -26,7 +26,7 @@ def corrupt(split: Split, kind: str, share: float = 0.1, seed: int = 0, strength
         labels        y replaced by another label, each as likely
         spurious      an attribute that shows the label, but another one for the share; see below
 
-    std is that of all values. The spurious attribute is a patch in the corner of images, a quarter of their height, as
+    std is that of all values. The spurious attribute is a patch in the corner of images, a quarter of their width, as
     bright as label/(classes − 1); features get it as one more column. All samples have it, the share has it wrong, and
     the groups become ``SPURIOUS_GROUPS``.
 
@@ -94,9 +94,8 @@ def corrupt_task(task: Task, kind: str, share: float = 0.1, seed: int = 0, stren
 
 def _checked(split: Split, kind: str, share: float, strength: float | None) -> Tensor:
     """The samples, if they can be corrupted so."""
-    known = [*_ACTIONS, "labels", "spurious"]
-    if kind not in known:
-        raise ValueError(f"unknown corruption {kind!r}; known are {', '.join(known)}")
+    if kind not in CORRUPTIONS:
+        raise ValueError(f"unknown corruption {kind!r}; known are {', '.join(CORRUPTIONS)}")
     if not 0 <= share <= 1:
         raise ValueError(f"expected share to be from 0 to 1 (got {share})")
     if strength is not None and kind not in _STRENGTHS:
@@ -144,6 +143,7 @@ _ACTIONS: dict[str, Callable[[Tensor, float, float, torch.Generator], Tensor]] =
     "feature": _feature,
     "noise": _noise,
 }
+CORRUPTIONS = (*_ACTIONS, "labels", "spurious")
 
 
 def _other_labels(y: Tensor, chosen: Tensor, generator: torch.Generator) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
 from ..extras import need
 from .task import Split, Task, check_share, drawn, statistics
@@ -70,8 +69,7 @@ def subpopulations(
     generator = torch.Generator().manual_seed(seed)
     train = _subpopulations(train_size, minority, signal, generator)
     test = _subpopulations(test_size, test_minority, signal, generator)
-    assert isinstance(train.x, Tensor)
-    mean, std = statistics(train.x)
+    mean, std = statistics(train.tensor())
     return Task(
         "subpopulations",
         train,

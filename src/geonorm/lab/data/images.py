@@ -12,7 +12,7 @@ from torch import Tensor
 from ..extras import need
 from .errors import DataError
 
-# Of ImageNet's pixels, as torchvision's models and DORO's CelebA code have them: computing one's own would mean to read
+# Of ImageNet's pixels, as torchvision's models and DORO's CelebA code have them: computing one's own would mean reading
 # all files.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

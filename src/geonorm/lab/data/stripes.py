@@ -23,9 +23,9 @@ def stripes(
         noise: its standard deviation.
         seed: of the samples.
     """
-    for name, size, least in (("train_size", train_size, 2), ("test_size", test_size, 2), ("classes", classes, 2)):
-        if size < least:
-            raise ValueError(f"expected {name} to be a whole number from {least} (got {size})")
+    for name, size in (("train_size", train_size), ("test_size", test_size), ("classes", classes)):
+        if size < 2:
+            raise ValueError(f"expected {name} to be a whole number from 2 (got {size})")
     generator = torch.Generator().manual_seed(seed)
     train, test = (_drawn(size, classes, side, noise, generator) for size in (train_size, test_size))
     mean, std = statistics(train.tensor())

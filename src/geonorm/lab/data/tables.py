@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import lzma
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,9 @@ def read_rows(path: Path) -> list[list[str]]:
     """The rows of a comma-separated file, cells without spaces around them; empty rows are left out."""
     try:
         content = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
-        rows = list(csv.reader(content.decode("utf-8").splitlines(), skipinitialspace=True, strict=True))
+        # Only ends of lines end a row: splitlines would also cut comments at U+2028 and the like.
+        lines = io.StringIO(content.decode("utf-8"), newline="")
+        rows = list(csv.reader(lines, skipinitialspace=True, strict=True))
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing: fetch it again") from error
     except (lzma.LZMAError, EOFError, UnicodeDecodeError, csv.Error, OSError) as error:

@@ -114,7 +114,7 @@ class Task:
         return [self.fold(number, k, seed) for number in range(k)]
 
     def fold(self, number: int, k: int = 10, seed: int = 0) -> Task:
-        """One of the ``folds``, counted from 0: each is a copy of all samples, which large data allow only once."""
+        """One of the ``folds``, counted from 0: each copies all samples, so large data take one at a time."""
         pool = self.pool()
         splitter = need("sklearn.model_selection", "scikit-learn").StratifiedKFold(k, shuffle=True, random_state=seed)
         train, test = list(splitter.split(pool.y.numpy(), pool.y.numpy()))[number]

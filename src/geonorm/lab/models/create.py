@@ -161,7 +161,7 @@ def create_model(
             AugNorm with a learned φ.
         activation: by name; without it the network's own.
         classes: number of outputs.
-        input_shape: of one sample: (channels, height, width) or (features,); without it the papers'.
+        input_shape: of one sample: (channels, height, width) or (features,); without it the network's usual one.
         mean, std: of the training data per channel, for a layer in front that standardizes the input.
         place: of a norm that belongs to operations (``pop``): ``"before"`` those that have a norm of their own;
             ``"before_all"``, so before the last linear layer too; ``"behind"`` them, where the network has its own.

@@ -27,7 +27,9 @@ class Neighbours:
 
     def __init__(self, edges: Tensor, weights: Tensor, nodes: int) -> None:
         if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < nodes:
-            raise ValueError(f"expected edges between nodes 0 to {nodes - 1} (got one to {int(edges.max())})")
+            raise ValueError(
+                f"expected edges between nodes 0 to {nodes - 1} (got {int(edges.min())} to {int(edges.max())})"
+            )
         source, target = edges
         self.forward = _by_rows(target, source, weights, nodes)
         self.backward = _by_rows(source, target, weights, nodes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from ..recipe import Run
+from ..recipe import OWN, Run
 from ..results import Column, Comparison
 from ..statistics import Summary, Verdict, judge
 from ..store import Finished
@@ -82,7 +82,7 @@ def gather(comparison: Comparison, baseline: str | None = None) -> Contents:
         raise ValueError("expected a comparison with runs (got none)")
     norms = comparison.norms()
     if baseline is None:
-        baseline = next((norm for norm in ("bn", "own") if norm in norms), norms[0])
+        baseline = next((norm for norm in ("bn", OWN) if norm in norms), norms[0])
     if baseline not in norms:
         raise ValueError(f"expected the baseline to be one of {', '.join(norms)} (got {baseline!r})")
     found = comparison.accuracies()

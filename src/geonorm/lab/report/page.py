@@ -11,7 +11,7 @@ from ...analysis.document import Cell, document, read, sortable
 from ..info import facts
 from ..results import Column, mean_and_deviation
 from ..statistics import Summary
-from . import charts, pictures, reproduce
+from . import again, charts, pictures
 from .contents import Contents, within_reach
 from .palette import COLOURS, looks
 from .phrases import called, probability, signed
@@ -185,16 +185,15 @@ def _norms(contents: Contents) -> str:
 
 def _again(contents: Contents) -> list[str]:
     comparison = contents.comparison
-    own = reproduce.is_own(comparison)
     words = (
         "With the two functions that give the data and the model:"
-        if own
+        if again.has_own_functions(comparison)
         else "With the recipe below in <code>recipe.toml</code>; what is in the results file is not repeated:"
     )
     known = facts()
     values = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(known[name])}</dd></div>" for name in _VERSIONS)
     return [
-        f"<h2>To do it again</h2><p>{words}</p><pre>{escape(reproduce.command(comparison))}</pre>",
-        f"<pre>{escape(reproduce.recipe(comparison))}</pre>",
+        f"<h2>To do it again</h2><p>{words}</p><pre>{escape(again.command(comparison))}</pre>",
+        f"<pre>{escape(again.recipe(comparison))}</pre>",
         f'<p class="soft">The report was written with:</p><dl class="facts">{values}</dl>',
     ]

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from ...nn.specs import parse_call
 from ..choices import ATTACKS
+from ..models.newton import NEWTON
+from ..recipe import OWN
 from ..results import Column
 
 _NORMS = {
-    "own": "the model's own norm",
+    OWN: "the model's own norm",
     "none": "the network without norms",
     "bn": "BatchNorm",
     "ln": "LayerNorm",
@@ -24,6 +26,7 @@ _NORMS = {
     "median": "median BatchNorm",
     "midrange": "midrange BatchNorm",
     "pop": "POP-Norm",
+    NEWTON: "AugNorm as published",
     "wn": "weight normalization",
     "ws": "weight standardization",
     "sn": "spectral normalization",
@@ -52,7 +55,7 @@ def called(norm: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A first letter that is large."""
+    """The text with a capital letter at its start."""
     return text[:1].upper() + text[1:]
 
 
@@ -80,12 +83,12 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def probability(p: float) -> str:
-    """A p value with as many digits as one needs; a dash where there is none.
+    """A p value with as many digits as one needs; words where there is none.
 
     Examples:
         >>> from geonorm.lab.report.phrases import probability
-        >>> [probability(p) for p in (0.0001, 0.01234, 0.4)]
-        ['p < 0.001', 'p = 0.012', 'p = 0.40']
+        >>> [probability(p) for p in (0.0001, 0.01234, 0.4, float("nan"))]
+        ['p < 0.001', 'p = 0.012', 'p = 0.40', 'no test']
     """
     if math.isnan(p):
         return "no test"

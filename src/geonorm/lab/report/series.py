@@ -52,7 +52,7 @@ def learning(contents: Contents) -> list[View]:
         ("test accuracy (%)", "accuracy", 100.0, 1.0),
         ("training loss", "loss", 1.0, 0.01),
     ):
-        for condition, runs in conditions(contents).items():
+        for condition, runs in _conditions(contents).items():
             lines = []
             for norm in contents.norms:
                 curves = [contents.curves[run.key] for run in runs if run["norm"] == norm]
@@ -64,7 +64,7 @@ def learning(contents: Contents) -> list[View]:
 def exponents(contents: Contents) -> list[View]:
     """The learned φ of every layer, for every norm that learns it."""
     views = []
-    for condition, runs in conditions(contents).items():
+    for condition, runs in _conditions(contents).items():
         for norm in contents.norms:
             curves = [contents.curves[run.key] for run in runs if run["norm"] == norm]
             curves = [curve for curve in curves if curve and "phi" in curve[0]]
@@ -75,7 +75,7 @@ def exponents(contents: Contents) -> list[View]:
     return views
 
 
-def conditions(contents: Contents) -> dict[str, list[Run]]:
+def _conditions(contents: Contents) -> dict[str, list[Run]]:
     """The runs by loss and corruption, named by what differs."""
     runs = contents.comparison.runs
     varies = [name for name in ("loss", "corruption") if len({run[name] for run in runs}) > 1] or ["corruption"]

@@ -23,13 +23,13 @@ _LATEX = str.maketrans({
 })  # fmt: skip
 
 
-def is_marked(contents: Contents, column: Column, norm: str) -> bool:
+def _is_marked(contents: Contents, column: Column, norm: str) -> bool:
     """Whether a norm is the best of a column or cannot be told from it; none is when all are within noise."""
     verdict = contents.verdicts[column]
     return not verdict.is_noise and (norm == verdict.best or norm in verdict.level_with_best)
 
 
-def differs(contents: Contents, column: Column, norm: str) -> bool:
+def _differs(contents: Contents, column: Column, norm: str) -> bool:
     """Whether a norm differs from the baseline beyond chance."""
     found = contents.verdicts[column].to_baseline
     return norm in found and found[norm].is_real
@@ -85,8 +85,8 @@ def _lines(contents: Contents, style: _Style) -> list[list[str]]:
         cells = [style.name(norm)]
         for column, verdict in contents.verdicts.items():
             text = style.value(mean_and_deviation(verdict.summaries[norm]) or "–")
-            text = style.bold(text) if is_marked(contents, column, norm) else text
-            cells.append(text + style.star * differs(contents, column, norm))
+            text = style.bold(text) if _is_marked(contents, column, norm) else text
+            cells.append(text + style.star * _differs(contents, column, norm))
         lines.append(cells)
     return lines
 

@@ -23,7 +23,7 @@ def fields(comparison: Comparison) -> dict[str, Any]:
     return {name: values[name] for name in order if name in values}
 
 
-def is_own(comparison: Comparison) -> bool:
+def has_own_functions(comparison: Comparison) -> bool:
     """Whether data and model both came from functions in Python, not from names that only the command line takes."""
     names = [comparison.settings()[name] for name in ("data", "model")]
     return all(":" in name and ".py:" not in name for name in names)
@@ -37,7 +37,7 @@ def recipe(comparison: Comparison) -> str:
 def command(comparison: Comparison) -> str:
     """What to type, with the recipe in a file; for one's own model and data, what to call."""
     store = str(comparison.store.path)
-    if not is_own(comparison):
+    if not has_own_functions(comparison):
         return f"geonorm compare recipe.toml --store {shlex.quote(store)}"
     values = fields(comparison)
     model, data = (values.pop(name).rpartition(":")[2] for name in ("model", "data"))
