@@ -13,6 +13,7 @@ It keeps x and a few numbers per group, and is differentiable again: center and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -141,6 +142,7 @@ def forward(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, Found]:
     else:
         found = center_of_groups(values, of.phi, weight, groups, rule.sweeps, rule.interior)
         center, lower, upper = found.center, found.lower, found.upper
+        center = torch.where(mean.isfinite(), center, math.nan)  # a median bears an Inf, nothing after it does
     z = _deviations(values, center, of.alpha, of.shift, groups, rule)
     middle, low, high = center, lower, upper
     spread = torch.ones_like(mean)

@@ -37,7 +37,7 @@ def follow_batch(running: Running, center: Tensor, spread: Tensor, mean: Tensor,
     pairs = [
         (running.mean, mean),
         (running.var, torch.where(mass > 1, unbiased, math.nan)),  # one value has no variance
-        (running.center, torch.where(mean.isfinite(), center, math.nan)),  # a median bears an Inf, the spread does not
+        (running.center, center),
         (running.scale, spread.square()),
     ]
     for buffer, value in pairs:
