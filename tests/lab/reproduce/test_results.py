@@ -62,6 +62,8 @@ def test_from_runs_to_the_page(tmp_path: Path) -> None:
     more = reproduce("small", folder=tmp_path, seeds=3, progress=True)
     assert more.records[:4] == found.records
     assert len(Store(tmp_path / "small.sqlite").finished()) == 2
+    (tmp_path / "small.sqlite").unlink()
+    assert reproduce("small", folder=tmp_path, seeds=1) == more, "the other seeds are kept"
 
     pages = [write_page("small", found, tmp_path / place) for place in ("a", "b")]
     assert pages[0].read_bytes() == pages[1].read_bytes()
@@ -70,6 +72,17 @@ def test_from_runs_to_the_page(tmp_path: Path) -> None:
     assert b"<dc:date>" not in charts[0]
     assert "Nothing" not in pages[0].read_text()
     assert "a &#124; claim" in pages[0].read_text()
+
+
+@pytest.mark.usefixtures("known")
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "small" / "laptop.jsonl"
+    path.parent.mkdir()
+    for bad in ('{"key": "ab', '{"word": 1}'):
+        path.write_text(bad)
+        with pytest.raises(ValueError, match=r"laptop\.jsonl .*delete it"):
+            reproduce("small", folder=tmp_path)
+        assert path.read_text() == bad
 
 
 def test_a_misspelt_name() -> None:
@@ -90,5 +103,6 @@ def test_verdicts() -> None:
     assert level(higher, one, margin=2)[0] == FAILS
     assert level(unclear, one, margin=0.5)[0] == UNDECIDED
     assert "+5.04" in better(higher, one, least=4)[1]
+    assert better({pair: value + 1 for pair, value in one.items()}, one)[1].endswith("no test")
     few = {(0, None): 1.0}
     assert better(few, {(0, None): 0.0})[0] == UNDECIDED

@@ -7,10 +7,12 @@ on white. The baseline has the colour of the text. When colours run out they com
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+TEXT = "#1c2128"
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9")
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
+_WIDTH = 1.6  # of lines in pictures, in which matplotlib counts dashes
 
 
 class Look(NamedTuple):
@@ -36,3 +38,9 @@ def looks(names: Sequence[str], baseline: str | None = None) -> dict[str, Look]:
     others = [name for name in names if name != baseline]
     found = {name: Look(i % len(COLOURS), DASHES[i // len(COLOURS) % len(DASHES)]) for i, name in enumerate(others)}
     return {name: found.get(name, Look(None, "")) for name in names}
+
+
+def line_style(look: Look) -> dict[str, Any]:
+    """The look in the words of matplotlib."""
+    dash = (0, [float(part) / _WIDTH for part in look.dash.split()]) if look.dash else "-"
+    return {"color": TEXT if look.colour is None else COLOURS[look.colour], "linestyle": dash, "linewidth": _WIDTH}

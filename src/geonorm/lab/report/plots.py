@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.result import figure
 from ..extras import need
 from .contents import Contents, costs, within_reach
-from .palette import COLOURS, DASHES, Look, looks
+from .palette import DASHES, TEXT, Look, line_style, looks
 from .series import View, exponents, learning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_TEXT = "#1c2128"
 _MARKERS = "os^D"  # one for each kind of dash
 _ACROSS = 4  # panels in a row, at most
 
@@ -49,7 +48,7 @@ def _curves(views: Sequence[View], look: dict[str, Look]) -> Figure:
     panels = drawing.subplots(down, across, squeeze=False).flat
     for panel, view in zip(panels, views, strict=False):
         for line in view.lines:
-            style = _style(look[line.name])
+            style = line_style(look[line.name])
             epochs = range(1, len(line.mean) + 1)
             mean = [math.nan if value is None else value for value in line.mean]
             panel.plot(epochs, mean, label=_short(line.name), **style)
@@ -78,7 +77,7 @@ def _accuracy(contents: Contents) -> Figure:
         places = [x + 0.6 * ((i + 0.5) / len(contents.norms) - 0.5) for x in range(len(found))]
         ends = [(one.mean, one.mean) if one.number < 2 else within_reach(one) for one in found]
         reach = [[one.mean - low, high - one.mean] for one, (low, high) in zip(found, ends, strict=True)]
-        style = _style(look[norm])
+        style = line_style(look[norm])
         marker = _MARKERS[DASHES.index(look[norm].dash)]
         panel.errorbar(
             places,
@@ -105,9 +104,9 @@ def _cost(contents: Contents) -> Figure | None:
     panel = drawing.subplots()
     middle = [one.median for one in found.values()]
     reach = [[one.median - one.low for one in found.values()], [one.high - one.median for one in found.values()]]
-    panel.barh(range(len(found)), middle, xerr=reach, color="#8fa9c4", ecolor=_TEXT, capsize=2, height=0.65)
+    panel.barh(range(len(found)), middle, xerr=reach, color="#8fa9c4", ecolor=TEXT, capsize=2, height=0.65)
     panel.set_yticks(range(len(found)), [_short(norm) for norm in found])
-    panel.axvline(1.0, color=_TEXT, linewidth=1)
+    panel.axvline(1.0, color=TEXT, linewidth=1)
     panel.invert_yaxis()
     panel.set_title(f"Time per training step, {_short(contents.baseline)} = 1", loc="left")
     _plain(panel)
@@ -116,11 +115,6 @@ def _cost(contents: Contents) -> Figure | None:
 
 def _layer_looks(views: Sequence[View]) -> dict[str, Look]:
     return looks(list(dict.fromkeys(line.name for view in views for line in view.lines)))
-
-
-def _style(look: Look) -> dict[str, Any]:
-    dash = (0, [float(part) / 1.6 for part in look.dash.split()]) if look.dash else "-"
-    return {"color": _TEXT if look.colour is None else COLOURS[look.colour], "linestyle": dash, "linewidth": 1.6}
 
 
 def _short(name: str, most: int = 24) -> str:

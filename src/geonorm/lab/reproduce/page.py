@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from ...analysis.result import figure
 from ..extras import need
+from ..report.palette import line_style, looks
 from ..statistics import summarize
 from .verdicts import Verdict
 
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")  # Okabe and Ito
-DASHES = ("-", "--", "-.", ":")
 _EACH = "Each claim is tested by itself: of twenty without substance one may come out at p < 0.05 by chance."
 
 
@@ -118,18 +118,20 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _draw(chart: Chart, path: Path) -> None:
-    matplotlib = need("matplotlib", "matplotlib")
-    figures = need("matplotlib.figure", "matplotlib")
-    with matplotlib.rc_context({"svg.hashsalt": "geonorm", "svg.fonttype": "none", "path.simplify": False}):
+    labels = list(dict.fromkeys(line.label for lines in chart.panels.values() for line in lines))
+    look = looks(labels, labels[0] if labels else None)
+    with need("matplotlib", "matplotlib").rc_context(
+        {"svg.hashsalt": "geonorm", "svg.fonttype": "none", "path.simplify": False}
+    ):
         columns = min(3, len(chart.panels))
         rows = -(-len(chart.panels) // columns)
-        figure = figures.Figure(figsize=(max(5.0, 3.6 * columns), 2.9 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        drawing = figure(max(5.0, 3.6 * columns), 2.9 * rows)
+        axes = drawing.subplots(rows, columns, squeeze=False).ravel()
         for axis, (title, lines) in zip(axes, chart.panels.items(), strict=False):
-            for i, line in enumerate(lines):
-                style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
+            for line in lines:
+                style = line_style(look[line.label])
                 marker = "o" if chart.log_x else ""  # a few chosen values, not every epoch
-                axis.plot(line.x, line.mean, label=line.label, linewidth=1.4, marker=marker, markersize=3, **style)
+                axis.plot(line.x, line.mean, label=line.label, marker=marker, markersize=3, **style)
                 if len(line.low):
                     axis.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.12, linewidth=0)
             axis.set(title=title, xlabel=chart.x_label, ylabel=chart.y_label, yscale="log" if chart.log else "linear")
@@ -141,5 +143,5 @@ def _draw(chart: Chart, path: Path) -> None:
             axis.spines[["top", "right"]].set_visible(False)
         for axis in axes[len(chart.panels) :]:
             axis.set_visible(False)
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-        figure.savefig(path, metadata={"Date": None, "Creator": None})
+        drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+        drawing.savefig(path, metadata={"Date": None, "Creator": None})

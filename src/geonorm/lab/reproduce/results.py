@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,11 +70,15 @@ def accuracy(evaluation: str = "clean", figure: str = "accuracy") -> Callable[[R
 def collect(
     parts: Mapping[str, Recipe], store: Store, curves: Sequence[str], before: Results, ends: Sequence[str] = ()
 ) -> Results:
-    """The trainings of a plan that are done: in a store, or in the results that were there before."""
+    """The trainings of a plan that are done: in a store, or in the results that were there before.
+
+    Those of other seeds stay in the results, whatever seeds were asked for.
+    """
     done, known = {one.key: one for one in store.finished()}, {record.key: record for record in before.records}
     records = []
     for part, recipe in parts.items():
-        for run in recipe.runs():
+        others = {record.choices["seed"] for record in before.records if record.part == part} - set(recipe.seeds)
+        for run in replace(recipe, seeds=(*recipe.seeds, *sorted(others))).runs():
             if run.key in known:
                 records.append(known[run.key]._replace(part=part))
             elif run.key in done:
@@ -90,7 +96,12 @@ def write(results: Results, path: Path) -> None:
     """As JSON lines, in the order of the plan."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(record._asdict(), ensure_ascii=False, separators=(",", ":")) for record in results.records]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    beside = path.with_suffix(f".{os.getpid()}")  # moved into place: a kill leaves the old file or the new one
+    try:
+        beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def path_in(folder: Path, name: str, preset: str, *, smoke: bool = False) -> Path:
@@ -101,12 +112,14 @@ def path_in(folder: Path, name: str, preset: str, *, smoke: bool = False) -> Pat
 def read(path: Path) -> Results:
     """What ``write`` has written, if anything; the name of the file tells the preset, and a smoke."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return Results(path.stem.removesuffix(_SMOKE), tuple(_records(lines)), path.stem.endswith(_SMOKE))
-
-
-def _records(lines: Iterable[str]) -> Iterable[Record]:
-    for line in lines:
-        yield Record(**json.loads(line))
+    try:
+        records = tuple(Record(**json.loads(line)) for line in lines)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"expected results as JSON lines in {path} ({error}); delete it: trainings that are still in the store "
+            "beside it are not repeated"
+        ) from error
+    return Results(path.stem.removesuffix(_SMOKE), records, path.stem.endswith(_SMOKE))
 
 
 def _short(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ..report.phrases import probability
 from ..statistics import LEVEL, Difference, difference
 from .results import Pair
 
@@ -48,5 +49,4 @@ def level(one: Mapping[Pair, float], other: Mapping[Pair, float], margin: float)
 
 def _why(found: Difference, least: float = 0.0) -> str:
     mean, low, high = (value + least for value in (found.mean, found.low, found.high))
-    chance = "p < 0.001" if found.p < 0.001 else f"p = {found.p:.3f}"
-    return f"difference {mean:+.2f} [{low:+.2f}, {high:+.2f}], {found.number} pairs, {chance}"
+    return f"difference {mean:+.2f} [{low:+.2f}, {high:+.2f}], {found.number} pairs, {probability(found.p)}"
