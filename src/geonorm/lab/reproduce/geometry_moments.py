@@ -84,7 +84,7 @@ def _verdicts(results: Results) -> list[Verdict]:
     if results.of(PLAIN):
         share = _at(results, PLAIN, "gamma_share")
         answer = better(everywhere(SMALL, share), share)
-        claim = f"γ² ends near σ²: |γ² − σ²| is below {SMALL:.0%} of γ² + σ²"
+        claim = f"γ² ends near σ²: |γ² − σ²| is below {100 * SMALL:g} % of γ² + σ²"
         found.append(Verdict(claim, "Fig. 2, one channel: small", spread(share), *answer))
         for gap in ("gamma_gap", "beta_gap"):
             ends = _at(results, PLAIN, gap), _at(results, PLAIN, gap, epoch=0)
@@ -92,7 +92,7 @@ def _verdicts(results: Results) -> list[Verdict]:
             claim = f"{GAPS[gap]} falls from the first epoch to the last"
             found.append(Verdict(claim, "Fig. 2: it does", ours, *better(ends[1], ends[0])))
             drift = {record.pair: _drift(record, gap) for record in results.of(PLAIN)}
-            claim = f"{GAPS[gap]} is stable at the end: below {SMALL:.0%} of change between the last two quarters"
+            claim = f"{GAPS[gap]} is stable at the end: below {100 * SMALL:g} % of change between the last two quarters"
             found.append(Verdict(claim, "Fig. 2: it is", spread(drift), *better(everywhere(SMALL, drift), drift)))
     if results.of(PLAIN) and results.of(LARGE):
         for gap in ("gamma_gap", "gamma_gap_unit"):

@@ -41,7 +41,7 @@ def better(one: Mapping[Pair, float], other: Mapping[Pair, float], least: float 
 def level(one: Mapping[Pair, float], other: Mapping[Pair, float], margin: float) -> tuple[str, str]:
     """Whether two differ by less than a margin: the interval of their difference lies within it, or outside."""
     found = difference(one, other)
-    why = f"{_why(found)}; margin ±{margin:g}"
+    why = f"{_why(found)}; margin ±{margin:.3g}"
     if found.low > -margin and found.high < margin:
         return HOLDS, why
     return (FAILS if found.low > margin or found.high < -margin else UNDECIDED), why
