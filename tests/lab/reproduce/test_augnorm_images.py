@@ -52,10 +52,10 @@ def test_cifar() -> None:
 
 def test_shift() -> None:
     found = verdicts("augnorm-shift", by_norm({"bn": 0.6, "augbn(phi=1.5)": 0.65, "diffphi": 0.55}))
-    assert found["CVaR, worst group: AugNorm, φ=1.5 is better than BatchNorm"] == HOLDS
-    assert found["CVaR, worst group: AugNorm, φ learned is better than BatchNorm"] == FAILS
-    assert found["ERM, worst group: BatchNorm is better than AugNorm, φ=1.5"] == FAILS
-    assert [verdict for claim, verdict in found.items() if "average accuracy" in claim] == [FAILS]
+    assert found["Gaussian classes, CVaR, worst group: AugNorm, φ=1.5 is better than BatchNorm"] == HOLDS
+    assert found["Gaussian classes, CVaR, worst group: AugNorm, φ learned is better than BatchNorm"] == FAILS
+    assert found["COMPAS and Adult, ERM, worst group: BatchNorm is better than AugNorm, φ=1.5"] == FAILS
+    assert [verdict for claim, verdict in found.items() if "average accuracy" in claim] == [FAILS, FAILS]
 
 
 def test_phi() -> None:

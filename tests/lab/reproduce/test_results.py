@@ -12,7 +12,7 @@ from geonorm.lab.reproduce import reproduce, results, study, write_page
 from geonorm.lab.reproduce.page import Chart, Page, Table, mean_line, spread
 from geonorm.lab.reproduce.results import Results, accuracy
 from geonorm.lab.reproduce.study import Study
-from geonorm.lab.reproduce.verdicts import FAILS, HOLDS, UNDECIDED, Verdict, better, level
+from geonorm.lab.reproduce.verdicts import FAILS, HOLDS, UNDECIDED, Verdict, above, below, better, level
 
 RECIPE = Recipe(norms=("bn", "none"), seeds=(0, 1), epochs=2, batch_size=256)
 
@@ -104,5 +104,8 @@ def test_verdicts() -> None:
     assert level(unclear, one, margin=0.5)[0] == UNDECIDED
     assert "+5.04" in better(higher, one, least=4)[1]
     assert better({pair: value + 1 for pair, value in one.items()}, one)[1].endswith("no test")
+    assert [above(one, bound)[0] for bound in (80, 91, 99)] == [HOLDS, UNDECIDED, FAILS]
+    assert [below(one, bound)[0] for bound in (80, 91, 99)] == [FAILS, UNDECIDED, HOLDS]
+    assert above(dict.fromkeys(one, 1.0), 0.8) == (HOLDS, "the same in 9 runs")
     few = {(0, None): 1.0}
     assert better(few, {(0, None): 0.0})[0] == UNDECIDED

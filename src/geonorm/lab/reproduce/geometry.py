@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ..recipe import Recipe
-from .results import Pair, Record, Results
+from .results import Record, Results
 
 SOURCE = "New interpretations of normalization methods"
 DECAY = 5e-4
@@ -72,8 +71,3 @@ def parts_in(results: Results) -> list[str]:
 def curve(record: Record, probe: str, name: str, place: int = FIRST) -> list[float]:
     """One number of a probe in every epoch."""
     return [epoch[name][place] for epoch in record.curve[probe]]
-
-
-def everywhere(value: float, like: Mapping[Pair, float]) -> dict[Pair, float]:
-    """A bound, to be compared with measured values."""
-    return dict.fromkeys(like, value)

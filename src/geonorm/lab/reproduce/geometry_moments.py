@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..recipe import Recipe
-from .geometry import DECAY, SMALLER, SOURCE, base, curve, everywhere, parts_in
+from .geometry import DECAY, SMALLER, SOURCE, base, curve, parts_in
 from .page import Block, Chart, Page, Table, mean_line, spread
 from .results import Pair, Record, Results, accuracy
 from .study import Study
-from .verdicts import Verdict, better, level
+from .verdicts import Verdict, below, better, level
 
 PLAIN, LARGE, DECAYED, SLOW = "as it is", "first weights × 4", "weight decay", "rate 0.001"
 GAPS = {
@@ -83,9 +83,8 @@ def _verdicts(results: Results) -> list[Verdict]:
     found = []
     if results.of(PLAIN):
         share = _at(results, PLAIN, "gamma_share")
-        answer = better(everywhere(SMALL, share), share)
         claim = f"γ² ends near σ²: |γ² − σ²| is below {100 * SMALL:g} % of γ² + σ²"
-        found.append(Verdict(claim, "Fig. 2, one channel: small", spread(share), *answer))
+        found.append(Verdict(claim, "Fig. 2, one channel: small", spread(share), *below(share, SMALL)))
         for gap in ("gamma_gap", "beta_gap"):
             ends = _at(results, PLAIN, gap), _at(results, PLAIN, gap, epoch=0)
             ours = f"{spread(ends[1])} → {spread(ends[0])}"
@@ -93,7 +92,7 @@ def _verdicts(results: Results) -> list[Verdict]:
             found.append(Verdict(claim, "Fig. 2: it does", ours, *better(ends[1], ends[0])))
             drift = {record.pair: _drift(record, gap) for record in results.of(PLAIN)}
             claim = f"{GAPS[gap]} is stable at the end: below {100 * SMALL:g} % of change between the last two quarters"
-            found.append(Verdict(claim, "Fig. 2: it is", spread(drift), *better(everywhere(SMALL, drift), drift)))
+            found.append(Verdict(claim, "Fig. 2: it is", spread(drift), *below(drift, SMALL)))
     if results.of(PLAIN) and results.of(LARGE):
         for gap in ("gamma_gap", "gamma_gap_unit"):
             large, plain = (_at(results, part, gap) for part in (LARGE, PLAIN))

@@ -75,9 +75,9 @@ def pooled(parts: Sequence[Mapping[Pair, float]]) -> dict[Pair, float]:
     return {(seed, i): value for i, part in enumerate(parts) for (seed, _), value in part.items()}
 
 
-def seeds_of(results: Results) -> str:
+def seeds_of(records: Iterable[Record]) -> str:
     """How many seeds stand behind the figures."""
-    number = len({record.choices["seed"] for record in results.records})
+    number = len({record.choices["seed"] for record in records})
     return f"{number} {'seed' if number == 1 else 'seeds'}; mean ± standard deviation."
 
 

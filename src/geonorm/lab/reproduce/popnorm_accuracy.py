@@ -90,7 +90,7 @@ def read(results: Results) -> Page:
         "ours, statistics measured anew",
         "final loss",
     ]
-    blocks: list[Block] = [Table("Test accuracy, %", heads, rows, seeds_of(results))]
+    blocks: list[Block] = [Table("Test accuracy, %", heads, rows, seeds_of(results.records))]
     if panels:
         blocks.append(Chart("loss", "Training loss", "epoch", "loss", panels))
     return Page(_DIFFERS, _verdicts(results), blocks)

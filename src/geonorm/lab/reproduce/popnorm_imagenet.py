@@ -61,7 +61,7 @@ def read(results: Results) -> Page:
             rows.append([*row, spread(losses(results, PART, norm), 3)])
             lines.append(loss_line(label, results.of(PART, norm=norm)))
     heads = ["norm", "top-1, published", "top-1, ours", "top-5, published", "top-5, ours", "final training loss"]
-    blocks: list[Block] = [Table("Test accuracy, %", heads, rows, seeds_of(results))]
+    blocks: list[Block] = [Table("Test accuracy, %", heads, rows, seeds_of(results.records))]
     if lines:
         blocks.append(Chart("loss", "Training loss", "epoch", "loss", {"ResNet-18": lines}))
     return Page(_DIFFERS, _verdicts(results), blocks)

@@ -81,7 +81,7 @@ def read(results: Results) -> Page:
         if any(len(line.mean) for line in lines):
             panels[name] = lines
     heads = ["activation", "training", "final training loss", "test accuracy, %", "with statistics measured anew, %"]
-    blocks: list[Block] = [Table("Losses and accuracies", heads, rows, seeds_of(results))]
+    blocks: list[Block] = [Table("Losses and accuracies", heads, rows, seeds_of(results.records))]
     if panels:
         blocks.append(Chart("loss", "Training loss", "epoch", "loss", panels))
     return Page(_DIFFERS, _verdicts(results), blocks)

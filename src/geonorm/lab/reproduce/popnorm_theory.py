@@ -11,7 +11,7 @@ from .page import Block, Chart, Page, Table, mean_line, spread
 from .popnorm import ACTIVATIONS, EVERYWHERE, LAPTOP, PAPER, seeds_of
 from .results import Pair, Record, Results
 from .study import Study
-from .verdicts import Verdict, better, level
+from .verdicts import Verdict, above, below, better, level
 
 BATCH, POP = "bn", "pop(kappa=4)"
 NORMS = {BATCH: "BatchNorm", "pop(kappa=1)": "POP-Norm, κ=1", POP: "POP-Norm, κ=4", "pop(kappa=16)": "POP-Norm, κ=16"}
@@ -120,8 +120,9 @@ def _rows(results: Results, figures: list[Figure]) -> list[list[str]]:
 
 def _curvature_table(results: Results) -> Table:
     rows = _rows(results, [figure for figure, _, _ in THEOREMS.values()])
+    trained = [record for record in results.records if record.part in ACTIVATIONS]
     heads = ["activation", "norm", *[f"log10 of {name}" for name in THEOREMS]]
-    return Table("Noise, sharpness and condition, mean over the epochs", heads, rows, seeds_of(results))
+    return Table("Noise, sharpness and condition, mean over the epochs", heads, rows, seeds_of(trained))
 
 
 def _arrival_table(results: Results) -> Table:
@@ -187,8 +188,7 @@ def _survivals(results: Results) -> list[Verdict]:
     for activation, claim, figure, bound, over in claims:
         values = _means(results, activation, BATCH, figure)
         if values:
-            limit = dict.fromkeys(values, bound)
-            answer = better(values, limit) if over else better(limit, values)
+            answer = above(values, bound) if over else below(values, bound)
             found.append(Verdict(f"{ACTIVATIONS[activation]}: {claim}", "Section 4", spread(values), *answer))
     return found
 

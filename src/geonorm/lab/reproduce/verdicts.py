@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -36,6 +37,21 @@ def better(one: Mapping[Pair, float], other: Mapping[Pair, float], least: float 
     if not found.p < LEVEL:
         return UNDECIDED, _why(found, least)
     return (HOLDS if found.mean > 0 else FAILS), _why(found, least)
+
+
+def above(values: Mapping[Pair, float], bound: float) -> tuple[str, str]:
+    """Whether a figure is higher than a bound: the verdict, and why. One that is the same in all runs needs no test."""
+    found = difference(values, dict.fromkeys(values, bound))
+    same = found.number > 1 and math.isnan(found.p)
+    if not same and not found.p < LEVEL:
+        return UNDECIDED, _why(found)
+    return (HOLDS if found.mean > 0 else FAILS), f"the same in {found.number} runs" if same else _why(found)
+
+
+def below(values: Mapping[Pair, float], bound: float) -> tuple[str, str]:
+    """Whether a figure is lower than a bound."""
+    verdict, why = above(values, bound)
+    return {HOLDS: FAILS, FAILS: HOLDS}.get(verdict, verdict), why
 
 
 def level(one: Mapping[Pair, float], other: Mapping[Pair, float], margin: float) -> tuple[str, str]:
