@@ -106,16 +106,21 @@ def test_the_pages_are_what_the_results_give(tmp_path: Path) -> None:
         assert made.read_bytes() == (docs / made.name).read_bytes(), made.name
 
 
+def quoted(page: str) -> str:
+    """The words of a page, whatever their lines."""
+    return " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
+
+
+def mean(name: str, part: str, how: str = "clean", figure: str = "accuracy", **choices: str) -> float:
+    values = results.read(STORED / name / "laptop.jsonl").values(results.accuracy(how, figure), part, **choices)
+    return sum(values.values()) / len(values)
+
+
 def test_choosing_quotes_the_results() -> None:
-    text = " ".join((ROOT / "docs" / "choosing.md").read_text(encoding="utf-8").split())
-
-    def mean(name: str, part: str, norm: str, how: str = "clean") -> float:
-        values = results.read(STORED / name / "laptop.jsonl").values(results.accuracy(how), part, norm=norm)
-        return sum(values.values()) / len(values)
-
+    text = quoted("choosing.md")
     (bn, bn_new), (pop, pop_new) = (
         [
-            mean("popnorm-accuracy", "cifar10, vgg16, sigmoid", norm, how)
+            mean("popnorm-accuracy", "cifar10, vgg16, sigmoid", how, norm=norm)
             for how in ("clean", "clean(recalibrated=true)")
         ]
         for norm in ("bn", "pop")
@@ -124,5 +129,16 @@ def test_choosing_quotes_the_results() -> None:
         f"from {bn:.0f} to {bn_new:.0f} % by that alone, and POP-Norm with κ=4 from {pop:.0f} to {pop_new:.0f} %"
         in text
     )
-    plain, median, robust = (mean("augnorm-cifar", "vgg19", norm) for norm in ("bn", "median", "robustbn"))
+    plain, median, robust = (mean("augnorm-cifar", "vgg19", norm=norm) for norm in ("bn", "median", "robustbn"))
     assert f"{plain - median:.1f} and {plain - robust:.1f} points of a small VGG's {plain:.0f} %" in text
+
+
+def test_robust_training_quotes_the_results() -> None:
+    losses = {loss.partition("(")[0]: loss for loss in study("augnorm-shift").plan("laptop")["minority 1 %"].losses}
+    erm, cvar, chi, cvar_doro, chi_doro = (
+        mean("augnorm-shift", "minority 1 %", figure="worst_group", norm="bn", loss=losses[name])
+        for name in ("erm", "cvar", "chi_square", "cvar_doro", "chi_square_doro")
+    )
+    text = quoted("robust.md")
+    assert f"from {erm:.0f} to {cvar:.0f} and {chi:.0f} %" in text
+    assert f"lowered it to {cvar_doro:.0f} and {chi_doro:.0f} %" in text
