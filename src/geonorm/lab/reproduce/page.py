@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -10,7 +11,7 @@ from ...analysis.result import figure
 from ..extras import need
 from ..report.palette import line_style, looks
 from ..statistics import summarize
-from .verdicts import Verdict
+from .verdicts import FAILS, HOLDS, UNDECIDED, Verdict
 
 _EACH = "Each claim is tested by itself: of twenty without substance one may come out at p < 0.05 by chance."
 
@@ -90,6 +91,12 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     """NAME.md and its charts; the path of the first."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = [f"# {name}\n", f"{line}\n", f"Source: {source}. Run here with `{command}`.\n", "## Verdicts\n"]
+    if page.verdicts:
+        counts = Counter(verdict.verdict for verdict in page.verdicts)
+        hold, fail, open_ = (counts[word] for word in (HOLDS, FAILS, UNDECIDED))
+        parts.append(
+            f"Of {len(page.verdicts)} claims {hold} hold, {fail} do not, {open_} are undecided at this scale.\n"
+        )
     heads = ("claim", "published", "ours", "verdict", "why")
     parts.append(markdown(heads, [(one[0], one[1], one[2], f"**{one[3]}**", one[4]) for one in page.verdicts]))
     parts.append(f"{_EACH}\n")
