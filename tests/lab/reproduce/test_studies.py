@@ -132,6 +132,21 @@ def test_choosing_quotes_the_results() -> None:
     plain, median, robust = (mean("augnorm-cifar", "vgg19", norm=norm) for norm in ("bn", "median", "robustbn"))
     assert f"{plain - median:.1f} and {plain - robust:.1f} points of a small VGG's {plain:.0f} %" in text
 
+    def phi(part: str, norm: str, corruption: str = "clean") -> float:
+        return mean("augnorm-phi", part, norm=norm, corruption=corruption)
+
+    layer, robust, rms, batch = (
+        phi("digits", norm, "feature")
+        for norm in (
+            "ln",
+            *(f"augbn(phi={kind})" for kind in ("1.5, spread=robust", "1.5, spread=rms", "2, spread=rms")),
+        )
+    )
+    assert f"`ln` kept {layer:.0f} %, φ=1.5 with the robust spread {robust:.0f} %, with the rms {rms:.0f} %" in text
+    assert f"with the rms {rms:.0f} %, BatchNorm {batch:.0f} %" in text
+    median, batch, midrange = (phi("cifar10", f"augbn(phi={end}, spread=rms)") for end in ("1", "2", "inf"))
+    assert f"cost about {batch - (median + midrange) / 2:.0f} points of {batch:.0f}" in text
+
 
 def test_robust_training_quotes_the_results() -> None:
     losses = {loss.partition("(")[0]: loss for loss in study("augnorm-shift").plan("laptop")["minority 1 %"].losses}
