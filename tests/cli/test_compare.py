@@ -129,7 +129,7 @@ def test_the_built_in_comparison(here: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--norms", "bn", "augbm"], "unknown normalization 'augbm' in 'augbm'; did you mean 'augbn'?"),
+        (["--norms", "bn", "augbm"], "unknown normalization 'augbm'; did you mean 'augbn'?"),
         (["--losses", "cvarr(alpha=0.1)"], "did you mean 'cvar'?"),
         (["--corruptions", "ofset"], "did you mean 'offset'?"),
         (["--evaluations", "nois"], "did you mean 'noise'?"),

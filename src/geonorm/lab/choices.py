@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from .. import robust
 from ..analysis.prune import RULES
-from ..nn.specs import parse_call
+from ..nn.specs import parse_call, unknown
 from .data import DEGRADATIONS, Split, Task, corrupt, corrupt_task
 from .data.cifar_c import CORRUPTIONS as OFFICIAL
 from .data.corrupt import CORRUPTIONS as OURS
@@ -157,9 +156,7 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     names = list(names)
     if name in names:
         return name
-    close = difflib.get_close_matches(str(name), names, n=1)  # a recipe may hold anything in the place of a name
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ValueError(f"unknown {what} {name!r}; {hint}known are {', '.join(names)}")
+    raise ValueError(unknown(what, name, names))
 
 
 def _check(text: str, arguments: Mapping[str, Any], takes: Iterable[str], required: Iterable[str] = ()) -> None:

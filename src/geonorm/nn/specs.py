@@ -10,7 +10,7 @@ import ast
 import difflib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
@@ -202,11 +202,23 @@ def parse_spec(spec: str | Spec) -> Spec:
         return spec
     name, given = parse_call(spec, "'bn' or 'augbn(phi=1.5)'")
     if name not in NORMS:
-        close = difflib.get_close_matches(name, NORMS, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"unknown normalization {name!r} in {spec!r}; {hint}known are {', '.join(NORMS)}")
+        raise ValueError(unknown("normalization", name, NORMS))
     arguments = {**NORMS[name].implied, **given}
     return Spec(NORMS[name], arguments)
+
+
+def unknown(what: str, name: object, names: Iterable[str]) -> str:
+    """The words for a name, or whatever stands in its place, that nobody has: the closest one, and all there are.
+
+    Examples:
+        >>> from geonorm.nn.specs import unknown
+        >>> unknown("fruit", "aple", ["apple", "pear"])
+        "unknown fruit 'aple'; did you mean 'apple'? known are apple, pear"
+    """
+    names = list(names)
+    close = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"unknown {what} {name!r}; {hint}known are {', '.join(names)}"
 
 
 def parse_call(text: str, such_as: str) -> tuple[str, dict[str, Any]]:

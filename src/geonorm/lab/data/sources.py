@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
+from ...nn.specs import unknown
 from . import adult, celeba, cifar, cifar_c, civil_comments, compas, embedded, image_folder, stripes, tu_graphs
 from . import regular_graphs as regular
 from .download import ARCHIVES
@@ -173,10 +173,8 @@ def load(name: str, **options: Any) -> Task:
 def check_name(name: str, options: Collection[str] = ()) -> None:
     """Raise if there are no such data, or they have no such option; the closest name is told."""
     if name not in _KNOWN:
-        close = difflib.get_close_matches(name, _KNOWN, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise DataError(f"unknown data {name!r}; {hint}known are {', '.join(_KNOWN)}")
+        raise DataError(unknown("data", name, _KNOWN))
     able = list(inspect.signature(_KNOWN[name].load).parameters)
-    unknown = [option for option in options if option not in able]
-    if unknown:
-        raise DataError(f"{name!r} has no option {unknown[0]!r}; it has {', '.join(able) or 'none'}")
+    strange = [option for option in options if option not in able]
+    if strange:
+        raise DataError(f"{name!r} has no option {strange[0]!r}; it has {', '.join(able) or 'none'}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from ...nn.specs import Spec, parse_spec
+from ...nn.specs import Spec, parse_spec, unknown
 from ...surgery import convert
 from ...surgery.placement import attach, build_before
 from .deep_resnet import resnet18, resnet101
@@ -206,7 +205,5 @@ def create_model(
 
 def _model(name: str) -> Model:
     if name not in _MODELS:
-        close = difflib.get_close_matches(name, _MODELS, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"unknown network {name!r}; {hint}known are {', '.join(_MODELS)}")
+        raise ValueError(unknown("network", name, _MODELS))
     return _MODELS[name]
