@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.lab.models import ACTIVATIONS, Standardize, create_model, models, why_not
+from geonorm.lab.models import ACTIVATIONS, create_model, models, why_not
 from marks import slow_but
 
 NAMES = [name for name, _ in models()]
@@ -127,9 +127,10 @@ def test_standardize_in_front() -> None:
     x = torch.rand(4, 3, 16, 16)
     mean, std = x.mean((0, 2, 3)), x.std((0, 2, 3))
     model, plain = small("resnet20", mean=mean, std=std).eval(), small("resnet20").eval()
-    assert isinstance(model.standardize, Standardize)
     expected = plain((x - mean.view(3, 1, 1)) / std.view(3, 1, 1))
     torch.testing.assert_close(model(x), expected)
+    constant = create_model("mlp", input_shape=(2,), mean=[1.0, 5.0], std=[2.0, 0.0])
+    assert constant.standardize(torch.tensor([[3.0, 6.0]])).tolist() == [[1.0, 1.0]]
 
 
 def test_graphs_do_not_see_each_other_in_evaluation() -> None:

@@ -8,7 +8,7 @@ from .graph import GraphNet
 from .mlp import MLP
 from .mobilenet import MobileNetV2
 from .newton import NewtonNorm
-from .parts import ACTIVATIONS, Standardize, make_activation
+from .parts import ACTIVATIONS, make_activation
 from .resnet import CifarResNet, resnet20
 from .vgg import VGG
 
@@ -23,7 +23,6 @@ __all__ = [
     "GraphNet",
     "MobileNetV2",
     "NewtonNorm",
-    "Standardize",
     "create_model",
     "make_activation",
     "models",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from ...nn.specs import Spec, parse_spec, unknown
+from ...robust import Standardize
 from ...surgery import convert
 from ...surgery.placement import attach, build_before
 from .deep_resnet import resnet18, resnet101
@@ -18,7 +19,6 @@ from .graph import GraphNet
 from .mlp import MLP
 from .mobilenet import MobileNetV2
 from .newton import NEWTON
-from .parts import Standardize
 from .resnet import resnet20
 from .vgg import vgg16, vgg19
 
@@ -200,7 +200,10 @@ def create_model(
     if mean is None or std is None:
         found: nn.Module = network
         return found
-    return nn.Sequential(OrderedDict(standardize=Standardize(mean, std), network=network))
+    spread = [float(value) or 1.0 for value in std]  # a feature that is constant is only centered
+    return nn.Sequential(
+        OrderedDict(standardize=Standardize([float(value) for value in mean], spread), network=network)
+    )
 
 
 def _model(name: str) -> Model:
