@@ -119,9 +119,9 @@ _DIFFERS = f"""\
 
 STUDY = Study(
     name="geometry-batch",
-    line="Accuracy against batch size for two widths: is the best batch as large as the network is wide?",
+    line="Accuracy against batch size for two widths: whether the best batch is as large as the network is wide",
     source=f"{SOURCE}, Sections 2.2 and 4, a conjecture",
-    minutes={"laptop": 9},
+    minutes={"laptop": 5},
     plan=plan,
     read=read,
     curves=(),
