@@ -15,6 +15,7 @@ from .verdicts import Verdict, better, level
 
 PHIS = (1.0, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, math.inf)
 FEW_PHIS = (1.0, 1.5, 2.0, 4.0, math.inf)
+_TOLD = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, math.inf)  # at the axis: others would overlap
 SPREADS = ("rms", "mean_abs", "robust")
 PEER = "ln"
 CORRUPTIONS = {
@@ -72,6 +73,10 @@ def read(results: Results) -> Page:
     return Page(_DIFFERS, _verdicts(results), blocks)
 
 
+def _written(phi: float) -> str:
+    return "∞" if math.isinf(phi) else f"{phi:g}"
+
+
 def _phis(part: str) -> tuple[float, ...]:
     return PHIS if part == "digits" else FEW_PHIS
 
@@ -87,7 +92,7 @@ def _of(results: Results, part: str, norm: str, corruption: str) -> dict[Pair, f
 
 def _table(results: Results, part: str, title: str, kind: str) -> Table:
     corruptions = _corruptions(results, part)
-    norms = {("∞" if math.isinf(phi) else f"{phi:g}"): spec(phi, kind) for phi in _phis(part)}
+    norms = {_written(phi): spec(phi, kind) for phi in _phis(part)}
     if results.of(part, norm=PEER):
         norms["LayerNorm"] = PEER
     rows = [[label, *[spread(_of(results, part, norm, one)) for one in corruptions]] for label, norm in norms.items()]
@@ -113,8 +118,9 @@ def _chart(results: Results, part: str, kinds: list[str]) -> Chart:
         if peer.number:
             lines.append(Line("LayerNorm", [0, 1], [peer.mean, peer.mean]))
         panels[CORRUPTIONS[corruption]] = lines
-    label = "1 − 1/φ (0: median, ½: mean, 1: midrange)"
-    return Chart(part, f"{NAMES[part]}: accuracy over φ", label, "accuracy, %", panels)
+    ticks = {place: _written(phi) for phi, place in places.items() if phi in _TOLD}
+    label = "φ (1: median, 2: mean, ∞: midrange)"
+    return Chart(part, f"{NAMES[part]}: accuracy over φ", label, "accuracy, %", panels, ticks=ticks)
 
 
 def _verdicts(results: Results) -> list[Verdict]:

@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Curves side by side, one panel for each entry of ``panels``."""
+    """Curves side by side, one panel for each entry of ``panels``; ``ticks`` writes words at some places of x."""
 
     name: str
     title: str
@@ -45,6 +45,7 @@ class Chart(NamedTuple):
     panels: Mapping[str, Sequence[Line]]
     log: bool = False
     log_x: bool = False
+    ticks: Mapping[float, str] = {}
 
 
 Block: TypeAlias = Table | Chart
@@ -130,18 +131,22 @@ def _draw(chart: Chart, path: Path) -> None:
     with need("matplotlib", "matplotlib").rc_context(
         {"svg.hashsalt": "geonorm", "svg.fonttype": "none", "path.simplify": False}
     ):
-        columns = min(3, len(chart.panels))
+        columns = min(3, len(chart.panels)) if len(chart.panels) != 4 else 2
         rows = -(-len(chart.panels) // columns)
         drawing = figure(max(5.0, 3.6 * columns), 2.9 * rows)
         axes = drawing.subplots(rows, columns, squeeze=False).ravel()
         for axis, (title, lines) in zip(axes, chart.panels.items(), strict=False):
             for line in lines:
                 style = line_style(look[line.label])
-                marker = "o" if chart.log_x else ""  # a few chosen values, not every epoch
+                marker = "o" if chart.log_x or chart.ticks else ""  # a few chosen values, not every epoch
                 axis.plot(line.x, line.mean, label=line.label, marker=marker, markersize=3, **style)
                 if len(line.low):
                     axis.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.12, linewidth=0)
             axis.set(title=title, xlabel=chart.x_label, ylabel=chart.y_label, yscale="log" if chart.log else "linear")
+            if chart.ticks:
+                axis.set_xticks(list(chart.ticks), list(chart.ticks.values()))
+            elif not chart.log_x and chart.x_label == "epoch":
+                axis.xaxis.get_major_locator().set_params(integer=True)
             if chart.log_x:  # plain numbers at the powers of ten; those between would overlap
                 axis.set_xscale("log")
                 axis.xaxis.set_major_formatter("{x:g}")
