@@ -51,7 +51,7 @@ def name(page: str) -> str:
 def claims() -> str:
     found = re.findall(r"^- .*: \*\*(holds|does not hold|undecided)", page("reproduce/index.md"), re.MULTILINE)
     hold, fail, open_ = (found.count(word) for word in ("holds", "does not hold", "undecided"))
-    return f"{hold} hold, {fail} do not, {open_} are undecided at a laptop's scale"
+    return f"{hold} hold, {fail} do not, {open_} are undecided at the scale of two cores"
 
 
 def found_faults() -> str:
