@@ -157,3 +157,13 @@ def test_robust_training_quotes_the_results() -> None:
     text = quoted("robust.md")
     assert f"from {erm:.0f} to {cvar:.0f} and {chi:.0f} %" in text
     assert f"lowered it to {cvar_doro:.0f} and {chi_doro:.0f} %" in text
+
+
+def test_the_page_on_graphs_quotes_the_results() -> None:
+    graph, batch, anew = (
+        mean("augnorm-graphs", "mutag, text", how, norm=norm)
+        for norm, how in (("graphnorm", "clean"), ("bn", "clean"), ("bn", "clean(recalibrated=true)"))
+    )
+    text = quoted("layers/graph.md")
+    assert f"had {graph:.0f} % with `graphnorm` and {batch:.0f} % with BatchNorm" in text
+    assert f"measured anew it had {anew:.0f} %" in text
