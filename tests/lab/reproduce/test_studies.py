@@ -8,7 +8,7 @@ import pytest
 
 from geonorm.lab import Recipe
 from geonorm.lab.data import DataError, find_source
-from geonorm.lab.reproduce import PRESETS, Study, reproduce, results, smoke, studies, study, write_page
+from geonorm.lab.reproduce import PRESETS, Study, page, reproduce, results, smoke, studies, study, write_page
 from geonorm.lab.reproduce.index import write_all
 
 ROOT = Path(__file__).parents[3]
@@ -44,9 +44,9 @@ def check_smoke(chosen: Study, preset: str, folder: Path) -> None:
         assert len(shown) == len(recipe.norms) * len(recipe.losses) * len(recipe.corruptions), part
     for one in smoke.as_planned(found, parts).records:
         assert tuple(one.figures) == parts[one.part].evaluations
-    page = write_page(chosen.name, found, folder)
-    assert page.stem == (f"{chosen.name}-smoke" if preset == "laptop" else f"{chosen.name}-paper-smoke")
-    assert smoke.SAID in page.read_text()
+    written = write_page(chosen.name, found, folder)
+    assert written.stem == (f"{chosen.name}-smoke" if preset == "laptop" else f"{chosen.name}-paper-smoke")
+    assert smoke.SAID in written.read_text()
     assert not (folder / chosen.name / f"{preset}.jsonl").exists()
 
 
@@ -96,19 +96,23 @@ def test_data_that_are_missing_are_all_named(
     assert "Set GEONORM_DATA" in str(told.value)
 
 
+@pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.skipif(not STORED.exists(), reason="no results are stored")
-def test_the_pages_are_what_the_results_give(tmp_path: Path) -> None:
-    """`python benchmarks/verdicts.py` writes them anew."""
+def test_the_pages_are_what_the_results_give(drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python benchmarks/verdicts.py` writes them anew. Drawing their charts takes most of the time."""
+    if not drawn:
+        monkeypatch.setattr(page, "_draw", lambda chart, path: path.touch())
     write_all(STORED, tmp_path)
     docs = ROOT / "docs" / "reproduce"
     assert {made.name for made in tmp_path.iterdir()} == {kept.name for kept in docs.iterdir()}
     for made in tmp_path.iterdir():
-        assert made.read_bytes() == (docs / made.name).read_bytes(), made.name
+        if drawn or made.suffix == ".md":
+            assert made.read_bytes() == (docs / made.name).read_bytes(), made.name
 
 
-def quoted(page: str) -> str:
+def quoted(name: str) -> str:
     """The words of a page, whatever their lines."""
-    return " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
+    return " ".join((ROOT / "docs" / name).read_text(encoding="utf-8").split())
 
 
 def mean(name: str, part: str, how: str = "clean", figure: str = "accuracy", **choices: str) -> float:
