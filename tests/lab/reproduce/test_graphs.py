@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from geonorm.lab.reproduce import study
+from geonorm.lab.reproduce import study, write_page
 from geonorm.lab.reproduce.augnorm_graphs import (
     REGULAR,
     RENEWED,
@@ -62,3 +64,9 @@ def test_verdicts() -> None:
     small = next(one for claim, one in found.items() if "batches of 8" in claim)
     assert (small.verdict, small.ours[:17]) == (HOLDS, "3 of 4 folds end ")
     assert [one for claim, one in said.items() if claim.startswith("Regular")] == [HOLDS, FAILS, HOLDS]
+
+
+def test_a_page_names_parts_that_are_missing(tmp_path: Path) -> None:
+    some = Results("paper", tuple(record(norm, 0, [0.5]) for norm in ("bn", "graphnorm", "augbn(phi=1.5)", "diffphi")))
+    text = write_page("augnorm-graphs", some, tmp_path).read_text(encoding="utf-8")
+    assert "Still to be trained: ptc, text; proteins, text; mutag, code;" in text

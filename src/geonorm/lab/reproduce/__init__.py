@@ -100,6 +100,9 @@ def write_page(name: str, found: Results, folder: str | Path) -> Path:
     command = f"geonorm reproduce {name} --preset {found.preset}"
     titled = name if found.preset == PRESETS[0] else f"{name}-{found.preset}"
     line = f"{chosen.line}."
+    missing = [part for part in chosen.plan(found.preset) if not found.of(part)]
+    if missing and found.records:
+        line += f"\n\n**Not complete. Still to be trained: {'; '.join(missing)}.**"
     if found.smoke:
         titled, command, line = f"{titled}-smoke", f"{command} --smoke", f"{line}\n\n{smokes.SAID}"
     return page.write(titled, line, chosen.source, command, chosen.page(found), Path(folder))
