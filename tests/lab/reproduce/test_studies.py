@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,13 @@ def test_choosing_quotes_the_results() -> None:
     assert f"with the rms {rms:.0f} %, BatchNorm {batch:.0f} %" in text
     median, batch, midrange = (phi("cifar10", f"augbn(phi={end}, spread=rms)") for end in ("1", "2", "inf"))
     assert f"cost about {batch - (median + midrange) / 2:.0f} points of {batch:.0f}" in text
+    moved = [
+        abs(phi - 1.5)
+        for record in results.read(STORED / "augnorm-shift" / "laptop.jsonl").records
+        for phi in record.curve.get("phi", [{}])[-1].values()
+    ]
+    assert max(moved) < 0.001
+    assert "it was within 0.001 of its start" in text
 
 
 def test_robust_training_quotes_the_results() -> None:
@@ -161,6 +169,11 @@ def test_robust_training_quotes_the_results() -> None:
     text = quoted("robust.md")
     assert f"from {erm:.0f} to {cvar:.0f} and {chi:.0f} %" in text
     assert f"lowered it to {cvar_doro:.0f} and {chi_doro:.0f} %" in text
+    assert "all four ended with a training loss above ln 2" in text
+    stored = results.read(STORED / "augnorm-shift" / "laptop.jsonl").records
+    robust = [r for r in stored if r.part in ("compas", "adult") and r.choices["loss"] != "erm"]
+    assert len(robust) == 2 * 4 * 3 * 10  # data, losses, norms, seeds
+    assert min(record.curve["loss"][-1] for record in robust) > math.log(2)
 
 
 def test_the_page_on_graphs_quotes_the_results() -> None:
