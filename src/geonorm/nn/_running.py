@@ -86,13 +86,16 @@ class RunningNormLayer(NormLayer):
 
         Copies of the buffers, so that a later update harms no backward.
         """
-        mean, var, center, alpha = self.running_mean, self.running_var, self.running_center, self._alpha()
+        buffers, alpha = self._buffers, self._alpha()  # attributes of a module are slow to find
+        mean, var, center, scale = (buffers[f"running_{name}"] for name in ("mean", "var", "center", "scale"))
         assert mean is not None
         assert var is not None
         assert center is not None
-        removed = (center.clone() if isinstance(alpha, Tensor) else center) * alpha
-        if self.running_scale is not None:
-            variance = self.running_scale.clone()
+        removed = center.clone()
+        if isinstance(alpha, Tensor) or alpha != 1:
+            removed = removed * alpha
+        if scale is not None:
+            variance = scale.clone()
         else:
             gap = mean - removed
             variance = torch.addcmul(var, gap, gap)

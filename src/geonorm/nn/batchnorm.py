@@ -44,14 +44,19 @@ class _AugBatchNorm(RunningNormLayer):
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
         share = element_weight(mask, weight)
-        gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
+        if not self.training and self.track_running_stats and input.numel():
+            return self._evaluate(input, share)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
-        if values == 0:
-            return pass_through(input, gamma, beta)
-        if not self._measures(input, values):
+        if values == 1 and self.training and self.single_element == "error":
+            raise ValueError(
+                f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
+                "larger batch, drop the last one, or choose single_element='running' or 'identity'"
+            )
+        if values == 1 and self.training and self.single_element == "running":
             return self._evaluate(input, share)
-        if values == 1 and self.single_element == "identity":
+        gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
+        if values == 0 or (values == 1 and self.single_element == "identity"):
             return pass_through(input, gamma, beta)
         return aug_parts(
             input,
@@ -65,19 +70,6 @@ class _AugBatchNorm(RunningNormLayer):
             measured=False,
             **self._function_options(),
         )[0]
-
-    def _measures(self, input: Tensor, values: float) -> bool:
-        """Whether this batch is normalized with its own statistics."""
-        if not self.training and self.track_running_stats:
-            return False
-        if values == 1 and self.training:
-            if self.single_element == "error":
-                raise ValueError(
-                    f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
-                    "larger batch, drop the last one, or choose single_element='running' or 'identity'"
-                )
-            return self.single_element != "running"
-        return True
 
     def extra_repr(self) -> str:
         """Torch's arguments, then ours."""
