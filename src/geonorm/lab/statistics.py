@@ -143,8 +143,14 @@ def summarize(values: Iterable[float]) -> Summary:
     return Summary(len(finite), lost, mean, deviation, mean - half, mean + half)
 
 
-def difference(one: Mapping[_P, float], other: Mapping[_P, float]) -> Difference:
+def difference(one: Mapping[_P, float], other: Mapping[_P, float], shared: float = 0.0) -> Difference:
     """One norm minus another over the pairs that both have.
+
+    Args:
+        one, other: figures by pair.
+        shared: test samples per training sample where the pairs are folds of the same samples, 1/(k − 1) for k folds.
+            Their trainings have most samples in common, which widens interval and test (Nadeau and Bengio, Inference
+            for the generalization error, 2003).
 
     Examples:
         >>> from geonorm.lab.statistics import difference
@@ -162,9 +168,11 @@ def difference(one: Mapping[_P, float], other: Mapping[_P, float]) -> Difference
         # Accuracies are counts: with few seeds the same difference in all of them happens by chance.
         p = math.nan if abs(found.mean) > _NO_SPREAD else 1.0
     else:
-        t = found.mean / (found.deviation / math.sqrt(found.number))
+        t = found.mean / (found.deviation * math.sqrt(1 / found.number + shared))
         p = 2 * float(need("scipy.special", "scipy").stdtr(found.number - 1, -abs(t)))
-    return Difference(found.number, found.mean, found.low, found.high, p)
+    wider = math.sqrt(1 + shared * found.number)
+    low, high = (found.mean + wider * (end - found.mean) for end in (found.low, found.high))
+    return Difference(found.number, found.mean, low, high, p)
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from geonorm.lab.reproduce import reproduce, results, study, write_page
 from geonorm.lab.reproduce.page import Chart, Page, Table, mean_line, spread
 from geonorm.lab.reproduce.results import Results, accuracy
 from geonorm.lab.reproduce.study import Study
-from geonorm.lab.reproduce.verdicts import FAILS, HOLDS, UNDECIDED, Verdict, above, below, better, level
+from geonorm.lab.reproduce.verdicts import FAILS, HOLDS, UNDECIDED, Verdict, above, below, better, corrected, level
+from geonorm.lab.statistics import difference
 
 RECIPE = Recipe(norms=("bn", "none"), seeds=(0, 1), epochs=2, batch_size=256)
 
@@ -97,15 +99,38 @@ def test_verdicts() -> None:
     assert better(higher, one)[0] == HOLDS
     assert better(one, higher)[0] == FAILS
     assert better(unclear, one)[0] == UNDECIDED
-    assert better(higher, one, least=4)[0] == HOLDS
-    assert better(higher, one, least=6)[0] == FAILS
     assert level(unclear, one, margin=2)[0] == HOLDS
     assert level(higher, one, margin=2)[0] == FAILS
     assert level(unclear, one, margin=0.5)[0] == UNDECIDED
-    assert "+5.04" in better(higher, one, least=4)[1]
+    assert "+5.04" in better(higher, one).why
     assert better({pair: value + 1 for pair, value in one.items()}, one)[1].endswith("no test")
     assert [above(one, bound)[0] for bound in (80, 91, 99)] == [HOLDS, UNDECIDED, FAILS]
     assert [below(one, bound)[0] for bound in (80, 91, 99)] == [FAILS, UNDECIDED, HOLDS]
-    assert above(dict.fromkeys(one, 1.0), 0.8) == (HOLDS, "the same in 9 runs")
+    assert above(dict.fromkeys(one, 1.0), 0.8)[:2] == (HOLDS, "the same in 9 runs")
+    assert "9 runs" in above(one, 80).why
     few = {(0, None): 1.0}
     assert better(few, {(0, None): 0.0})[0] == UNDECIDED
+
+
+def test_the_tests_of_a_page_are_corrected_for_each_other() -> None:
+    claims = [Verdict(f"claim {p}", "Table 1", "1", HOLDS, "so", p) for p in (0.001, 0.02, 0.03)]
+    certain = Verdict("counted", "Table 1", "1", FAILS, "counted")
+    found = corrected([*claims, certain])
+    assert [one.verdict for one in found] == [HOLDS, HOLDS, HOLDS, FAILS]
+    assert found[0].why == "so, p = 0.001, p = 0.003 for 3 tests"
+    found = corrected([*claims, *[one._replace(p=0.9, verdict=UNDECIDED) for one in claims]])
+    assert [one.verdict for one in found] == [HOLDS] + [UNDECIDED] * 5
+    assert corrected(claims[:1])[0].why == "so, p = 0.001"
+
+
+def test_folds_are_not_counted_as_independent() -> None:
+    one = {(0, fold): 90.0 + (fold * 7) % 5 for fold in range(10)}
+    other = {pair: value - 0.8 + 1.1 * (pair[1] % 2) for pair, value in one.items()}
+    folds, seeds = (
+        better(*[{(key(pair), fold(pair)): value for pair, value in values.items()} for values in (one, other)])
+        for key, fold in ((lambda p: p[0], lambda p: p[1]), (lambda p: p[1], lambda p: None))
+    )
+    assert folds.p > seeds.p
+    assert difference(one, other, shared=1 / 9).high - difference(one, other).mean == pytest.approx(
+        math.sqrt(1 + 10 / 9) * (difference(one, other).high - difference(one, other).mean)
+    )

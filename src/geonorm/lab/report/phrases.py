@@ -10,6 +10,7 @@ from ..choices import ATTACKS
 from ..models.newton import NEWTON
 from ..recipe import OWN
 from ..results import Column
+from ..statistics import LEVEL
 
 _NORMS = {
     OWN: "the model's own norm",
@@ -87,14 +88,17 @@ def probability(p: float) -> str:
 
     Examples:
         >>> from geonorm.lab.report.phrases import probability
-        >>> [probability(p) for p in (0.0001, 0.01234, 0.4, float("nan"))]
-        ['p < 0.001', 'p = 0.012', 'p = 0.40', 'no test']
+        >>> [probability(p) for p in (0.0001, 0.01234, 0.04996, 0.4, float("nan"))]
+        ['p < 0.001', 'p = 0.012', 'p = 0.04996', 'p = 0.40', 'no test']
     """
     if math.isnan(p):
         return "no test"
     if p < 0.001:
         return "p < 0.001"
-    return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+    digits = 3 if p < 0.1 else 2
+    while digits < 8 and p != LEVEL and round(p, digits) == LEVEL:  # it must be seen on which side of the level it is
+        digits += 1
+    return f"p = {p:.{digits}f}"
 
 
 def signed(value: float) -> str:

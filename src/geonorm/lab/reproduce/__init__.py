@@ -1,4 +1,4 @@
-"""Every table and figure of the papers as a named study, at the paper's scale or a laptop's."""
+"""Every table and figure of the papers that has results as a named study, at the paper's scale or a laptop's."""
 
 from __future__ import annotations
 
@@ -100,9 +100,16 @@ def write_page(name: str, found: Results, folder: str | Path) -> Path:
     command = f"geonorm reproduce {name} --preset {found.preset}"
     titled = name if found.preset == PRESETS[0] else f"{name}-{found.preset}"
     line = f"{chosen.line}."
-    missing = [part for part in chosen.plan(found.preset) if not found.of(part)]
+    missing = [] if found.smoke else _missing(chosen, found)
     if missing and found.records:
         line += f"\n\n**Not complete. Still to be trained: {'; '.join(missing)}.**"
     if found.smoke:
         titled, command, line = f"{titled}-smoke", f"{command} --smoke", f"{line}\n\n{smokes.SAID}"
     return page.write(titled, line, chosen.source, command, chosen.page(found), Path(folder))
+
+
+def _missing(chosen: Study, found: Results) -> list[str]:
+    """Parts of a preset with trainings that are not done."""
+    done = {record.key for record in found.records}
+    parts = chosen.plan(found.preset).items()
+    return [part for part, recipe in parts if not done.issuperset(run.key for run in recipe.runs())]

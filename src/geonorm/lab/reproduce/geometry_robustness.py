@@ -141,7 +141,7 @@ def _verdicts(results: Results) -> list[Verdict]:
 def _mechanism(results: Results, part: str, norm: str, label: str) -> Verdict:
     """If large weights amplified attacks, the same network with weights a hundred times as large would fall deeper."""
     small, large = (_values(results, part, norm, _controls(results.preset)[factor]) for factor in FACTORS)
-    same, why = level(large, small, margin=LEAST)
+    same, why, _ = level(large, small, margin=LEAST)
     verdict = {HOLDS: FAILS, FAILS: better(small, large)[0], UNDECIDED: UNDECIDED}[same]
     claim = f"{label}: larger weights amplify attacks (the same network, weights × 0.1 against × 10)"
     return Verdict(claim, "claimed", f"{spread(small, 1)} against {spread(large, 1)}", verdict, why)

@@ -8,18 +8,20 @@ from pathlib import Path
 from . import PRESETS, Study, results, studies, write_page
 from .page import markdown
 from .results import Results
-from .verdicts import FAILS, HOLDS, UNDECIDED, Verdict
+from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict
 
 _INTRO = """\
 # Do the papers hold?
 
-Every table and figure of the papers is a study that `geonorm reproduce NAME` runs: with `--preset laptop` in minutes on
-two cores, with `--preset paper` at the published scale. These pages are what came out here, agreeing or not, and are
-made from the files in `results/`, one line per training.
+Every table and figure of the papers that has results is a study that `geonorm reproduce NAME` runs: with
+`--preset laptop` in minutes on two cores, with `--preset paper` at the published scale, where there is one. These pages
+are what came out here, agreeing or not, and are made from the files in `results/`, one line per training.
 
-A claim *holds* or *does not hold* where a paired test over seeds or folds says so (p < 0.05, each claim by itself: of
-twenty without substance one may come out by chance); otherwise it is *undecided at this scale*. At a laptop's scale,
+A claim *holds* or *does not hold* where a paired test over seeds or folds says so, at 5 % for all claims of a page
+together; where two are said to be level, where the interval of their difference lies within a margin or outside of it;
+and where there is nothing to test, as the page says. Otherwise it is *undecided at this scale*. At a laptop's scale,
 networks are small and trainings short: a claim that fails here may hold at the paper's scale, and the other way round.
+Claims marked *(our question)* are of no paper.
 """
 
 
@@ -29,7 +31,7 @@ def write_all(stored: str | Path, folder: str | Path) -> Path:
     rows, claims = [], []
     for study in studies():
         for preset in PRESETS:
-            found = results.read(Path(stored) / study.name / f"{preset}.jsonl")
+            found = results.read(results.path_in(Path(stored), study.name, preset))
             if not found.records:
                 continue
             name = write_page(study.name, found, folder).name
@@ -45,9 +47,15 @@ def write_all(stored: str | Path, folder: str | Path) -> Path:
 
 
 def _counted(study: Study, found: Results) -> str:
-    seeds = len({record.choices["seed"] for record in found.records})
-    return f"{study.source}. {len(found.records)} trainings, {seeds} seeds."
+    """How many trainings stand behind it; parts may have different numbers of seeds."""
+    seeds: dict[str, set[int]] = {}
+    for record in found.records:
+        seeds.setdefault(record.part, set()).add(record.choices["seed"])
+    numbers = sorted({len(of) for of in seeds.values()})
+    number = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    return f"{study.source}. {len(found.records)} trainings, {number} {'seed' if numbers == [1] else 'seeds'}."
 
 
 def _line(verdict: Verdict) -> str:
-    return f"- {verdict.claim}: **{verdict.verdict}**"
+    own = f" *({OWN})*" if verdict.published == OWN else ""
+    return f"- {verdict.claim}{own}: **{verdict.verdict}**"

@@ -11,9 +11,11 @@ from ...analysis.result import figure
 from ..extras import need
 from ..report.palette import line_style, looks
 from ..statistics import summarize
-from .verdicts import FAILS, HOLDS, UNDECIDED, Verdict
+from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict
 
-_EACH = "Each claim is tested by itself: of twenty without substance one may come out at p < 0.05 by chance."
+_TESTED = """\
+Tests are two-sided and paired over seeds or folds, and corrected for the number of tests on this page (Holm): the
+chance that any claim without substance is called true or false here is 5 %. Intervals are of one difference each."""
 
 
 class Table(NamedTuple):
@@ -93,14 +95,10 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     folder.mkdir(parents=True, exist_ok=True)
     parts = [f"# {name}\n", f"{line}\n", f"Source: {source}. Run here with `{command}`.\n", "## Verdicts\n"]
     if page.verdicts:
-        counts = Counter(verdict.verdict for verdict in page.verdicts)
-        hold, fail, open_ = (counts[word] for word in (HOLDS, FAILS, UNDECIDED))
-        parts.append(
-            f"Of {len(page.verdicts)} claims {hold} hold, {fail} do not, {open_} are undecided at this scale.\n"
-        )
+        parts.append(f"{tally(page.verdicts)}.\n")
     heads = ("claim", "published", "ours", "verdict", "why")
     parts.append(markdown(heads, [(one[0], one[1], one[2], f"**{one[3]}**", one[4]) for one in page.verdicts]))
-    parts.append(f"{_EACH}\n")
+    parts.append(f"{_TESTED}\n")
     parts.append(f"## How ours differs\n\n{page.differs}\n")
     for block in page.blocks:
         if isinstance(block, Chart) and not block.panels:
@@ -117,6 +115,28 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     path = folder / f"{name}.md"
     path.write_text("\n".join(parts), encoding="utf-8")
     return path
+
+
+def tally(verdicts: Sequence[Verdict]) -> str:
+    """How many claims hold, those of the papers apart from our own questions.
+
+    Examples:
+        >>> from geonorm.lab.reproduce.page import tally
+        >>> from geonorm.lab.reproduce.verdicts import HOLDS, OWN, Verdict
+        >>> tally([Verdict("1 < 2", "Table 1", "1 and 2", HOLDS, "so"), Verdict("2 < 3", OWN, "2 and 3", HOLDS, "so")])
+        'Claims of the paper: 1 holds. Questions of our own: 1 holds'
+    """
+    said = []
+    for title, of in (
+        ("Claims of the paper", [one for one in verdicts if one.published != OWN]),
+        ("Questions of our own", [one for one in verdicts if one.published == OWN]),
+    ):
+        counts = Counter(one.verdict for one in of)
+        words = {HOLDS: ("holds", "hold"), FAILS: ("does not", "do not"), UNDECIDED: ("is undecided", "are undecided")}
+        each = [f"{counts[word]} {forms[counts[word] > 1]}" for word, forms in words.items() if counts[word]]
+        if each:
+            said.append(f"{title}: {', '.join(each)}")
+    return ". ".join(said)
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

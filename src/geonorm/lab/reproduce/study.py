@@ -9,6 +9,7 @@ from ..recipe import Recipe
 from . import smoke
 from .page import Page
 from .results import Results
+from .verdicts import corrected
 
 PRESETS = ("laptop", "paper")
 
@@ -40,9 +41,6 @@ class Study:
     ends: tuple[str, ...] = ()
 
     def page(self, results: Results) -> Page:
-        """What ``read`` makes of results; of those of a smoke, too."""
-        return self.read(smoke.as_planned(results, self.plan(results.preset)) if results.smoke else results)
-
-    def data(self, preset: str) -> list[str]:
-        """The data that a preset needs."""
-        return sorted({recipe.data for recipe in self.plan(preset).values()})
+        """What ``read`` makes of results; of those of a smoke, too. Its tests are corrected for each other."""
+        page = self.read(smoke.as_planned(results, self.plan(results.preset)) if results.smoke else results)
+        return page._replace(verdicts=corrected(page.verdicts))
