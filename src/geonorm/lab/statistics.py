@@ -148,9 +148,7 @@ def difference(one: Mapping[_P, float], other: Mapping[_P, float], shared: float
 
     Args:
         one, other: figures by pair.
-        shared: test samples per training sample where the pairs are folds of the same samples, 1/(k − 1) for k folds.
-            Their trainings have most samples in common, which widens interval and test (Nadeau and Bengio, Inference
-            for the generalization error, 2003).
+        shared: see ``shared_by_folds``; widens interval and test.
 
     Examples:
         >>> from geonorm.lab.statistics import difference
@@ -175,6 +173,21 @@ def difference(one: Mapping[_P, float], other: Mapping[_P, float], shared: float
     return Difference(found.number, found.mean, low, high, p)
 
 
+def shared_by_folds(pairs: Iterable[tuple[int, int | None]]) -> float:
+    """Test samples per training sample, 1/(k − 1), where pairs (seed, fold) are k folds of the same samples; else 0.
+
+    The trainings of folds have most samples in common, so that their differences vary less than those on new samples
+    would (Nadeau and Bengio, Inference for the generalization error, 2003).
+
+    Examples:
+        >>> from geonorm.lab.statistics import shared_by_folds
+        >>> shared_by_folds([(0, 0), (0, 1), (0, 2)]), shared_by_folds([(0, None), (1, None)])
+        (0.5, 0.0)
+    """
+    folds = len({fold for _, fold in pairs if fold is not None})
+    return 1 / (folds - 1) if folds > 1 else 0.0
+
+
 def holm(ps: Sequence[float]) -> list[float]:
     """p values corrected for their number; NaNs stay and are not counted.
 
@@ -191,12 +204,13 @@ def holm(ps: Sequence[float]) -> list[float]:
     return corrected
 
 
-def judge(column: Mapping[str, Mapping[_P, float]], baseline: str) -> Verdict:
+def judge(column: Mapping[str, Mapping[_P, float]], baseline: str, shared: float = 0.0) -> Verdict:
     """What the figures of one column say.
 
     Args:
         column: figures by norm and pair; higher is better.
         baseline: one of the norms.
+        shared: as in ``difference``.
 
     Examples:
         >>> from geonorm.lab.statistics import judge
@@ -212,15 +226,17 @@ def judge(column: Mapping[str, Mapping[_P, float]], baseline: str) -> Verdict:
     best = max(
         (norm for norm in whole if summaries[norm].number == most), key=lambda norm: summaries[norm].mean, default=None
     )
-    to_baseline = {norm: difference(values, column[baseline]) for norm, values in column.items() if norm != baseline}
-    to_best = {} if best is None else _to_best(column, best)
+    to_baseline = {
+        norm: difference(values, column[baseline], shared) for norm, values in column.items() if norm != baseline
+    }
+    to_best = {} if best is None else _to_best(column, best, shared)
     return Verdict(baseline, summaries, _corrected(to_baseline), best, to_best)
 
 
-def _to_best(column: Mapping[str, Mapping[_P, float]], best: str) -> dict[str, Difference]:
+def _to_best(column: Mapping[str, Mapping[_P, float]], best: str, shared: float) -> dict[str, Difference]:
     """The differences of all others to the best norm; only a look at all pairs has shown it to be the best."""
     order = sorted(column, key=lambda norm: norm == best)  # last, so that it is subtracted from the others
-    pairs = {frozenset(two): difference(column[two[0]], column[two[1]]) for two in combinations(order, 2)}
+    pairs = {frozenset(two): difference(column[two[0]], column[two[1]], shared) for two in combinations(order, 2)}
     found = _corrected(pairs)
     return {norm: found[frozenset((norm, best))] for norm in column if norm != best}
 

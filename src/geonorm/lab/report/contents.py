@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..recipe import OWN, Run
 from ..results import Column, Comparison
-from ..statistics import Summary, Verdict, judge
+from ..statistics import Summary, Verdict, judge, shared_by_folds
 from ..store import Finished
 
 
@@ -86,12 +86,14 @@ def gather(comparison: Comparison, baseline: str | None = None) -> Contents:
     if baseline not in norms:
         raise ValueError(f"expected the baseline to be one of {', '.join(norms)} (got {baseline!r})")
     found = comparison.accuracies()
+    pairs = {pair for column in found.values() for values in column.values() for pair in values}
+    shared = shared_by_folds(pairs)
     return Contents(
         comparison,
         baseline,
         norms,
         comparison.columns(),
-        {column: judge(values, baseline) for column, values in found.items()},
+        {column: judge(values, baseline, shared) for column, values in found.items()},
         comparison.finished(),
         comparison.curves(),
     )

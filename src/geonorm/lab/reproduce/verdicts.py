@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..report.phrases import probability
-from ..statistics import LEVEL, Difference, difference, holm
+from ..statistics import LEVEL, Difference, difference, holm, shared_by_folds
 from .results import Pair
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided at this scale"
@@ -87,9 +87,7 @@ def corrected(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def _difference(one: Mapping[Pair, float], other: Mapping[Pair, float]) -> Difference:
-    """Folds share most of their training samples: their differences vary less than those of new samples would."""
-    folds = len({fold for _, fold in one if fold is not None})
-    return difference(one, other, shared=1 / (folds - 1) if folds > 1 else 0.0)
+    return difference(one, other, shared_by_folds(one))
 
 
 def _sign(found: Difference) -> str:
