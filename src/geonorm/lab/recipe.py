@@ -54,8 +54,8 @@ class Recipe:
         data_options: its options.
         model: name of the network, see ``geonorm.lab.models.models()``; or ``file.py:function``.
         model_options: its options, such as width.
-        norms: specs, see ``geonorm.norms()``; ``"own"`` leaves the norms of a model of your own; ``"newton"`` is the
-            AugNorm layer as it was published, with a learned φ without bounds.
+        norms: specs, see ``geonorm.norms()``; ``"own"`` leaves the norms of a model of your own; ``"newton"`` is
+            AugNorm by Newton steps that autograd records, with a learned φ without bounds.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         corruptions: of the training samples: ``"clean"``, ``"offset(share=0.1)"``, ...
         evaluations: of the trained model: ``"clean"``, ``"noise(std=0.25)"``, ``"bim(eps=0.03)"``, ...; with

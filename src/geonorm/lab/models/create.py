@@ -156,8 +156,8 @@ def create_model(
 
     Args:
         name: see ``models()``.
-        norm: a spec, see ``geonorm.norms()``; a callable from channels to a layer; or ``"newton"``, the published
-            AugNorm with a learned φ.
+        norm: a spec, see ``geonorm.norms()``; a callable from channels to a layer; or ``"newton"``, AugNorm
+            by Newton steps with a learned φ without bounds.
         activation: by name; without it the network's own.
         classes: number of outputs.
         input_shape: of one sample: (channels, height, width) or (features,); without it the network's usual one.

@@ -1,4 +1,4 @@
-"""The AugNorm layer as it was published, to be compared with: in speed, and in what becomes of a φ without bounds."""
+"""AugNorm by plain Newton steps, to be compared with: in speed, and in what becomes of a φ without bounds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ NEWTON = "newton"  # its name among the norms of a recipe, with a learned φ
 
 
 class NewtonNorm(nn.Module):
-    """The published recipe: eight Newton steps from the mean, each recorded by autograd.
+    """AugNorm by eight Newton steps from the mean, each recorded by autograd.
 
         y ← y + Σ sgn(x − y)|x − y|^(φ−1) / ((φ − 1) Σ |x − y|^(φ−2))
 
-    The steps need not converge, and a learned φ may leave the exponents for which there is a center.
+    The steps and their number are those of AugNorm on graphs, with the sign mended (E2 of the errata). Its backward
+    pass is not: the paper has one in closed form, and calls recorded steps too memory intensive. The steps need not
+    converge, and a learned φ may leave the exponents for which there is a center.
 
     Args:
         channels: number of channels.

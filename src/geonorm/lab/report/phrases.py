@@ -27,7 +27,7 @@ _NORMS = {
     "median": "median BatchNorm",
     "midrange": "midrange BatchNorm",
     "pop": "POP-Norm",
-    NEWTON: "AugNorm as published",
+    NEWTON: "AugNorm by Newton steps",
     "wn": "weight normalization",
     "ws": "weight standardization",
     "sn": "spectral normalization",

@@ -47,7 +47,7 @@ def line_of(norm: str) -> str:
     if norm == OWN:
         return "the norms of the model as it was written"
     if norm == NEWTON:
-        return "AugNorm as it was published: eight Newton steps from the mean, and a learned φ without bounds"
+        return "AugNorm by eight Newton steps from the mean, recorded by autograd, with a learned φ without bounds"
     try:
         return parse_spec(norm).norm.line
     except ValueError:

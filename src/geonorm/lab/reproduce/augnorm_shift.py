@@ -31,7 +31,7 @@ WORST = {  # published accuracy of the worst group, by loss and in the order of 
     CVAR: ("66.80 ± 3.03", "70.48 ± 4.15", "69.34 ± 3.77"),
     CVAR_DORO: ("66.28 ± 3.78", "71.72 ± 2.72", "66.28 ± 8.09"),
 }
-AVERAGE = {  # published accuracy of all samples
+AVERAGE = {  # published "average test accuracies across subpopulations"
     ERM: ("94.38 ± 1.63", "95.01 ± 0.37", "95.12 ± 0.08"),
     CHI: ("83.27 ± 2.56", "83.40 ± 2.74", "83.41 ± 2.08"),
     CHI_DORO: ("82.85 ± 2.55", "80.65 ± 2.79", "81.52 ± 3.34"),
@@ -44,7 +44,7 @@ KINDS = {
     "Gaussian classes": ("minority 5 %", "minority 1 %"),
     "COMPAS and Adult": ("compas", "adult"),
 }
-MARGIN = 2.0  # points that still count as level: about the spread of the published averages
+MARGIN = 2.0  # points that still count as level: the published averages spread by 0.4 to 2.8
 
 SHIFT = Recipe(norms=tuple(NORMS), losses=tuple(LOSSES), seeds=tuple(range(10)), batch_size=400)
 FACES = replace(
@@ -144,31 +144,40 @@ def _verdicts(results: Results, kind: str, sets: Sequence[str]) -> list[Verdict]
     for loss, claims in {
         ERM: ((BATCH, FIXED), (BATCH, LEARNED)),
         CHI: ((FIXED, BATCH), (LEARNED, BATCH)),
+        CHI_DORO: ((FIXED, BATCH), (LEARNED, BATCH)),
         CVAR: ((FIXED, BATCH), (LEARNED, BATCH)),
         CVAR_DORO: ((FIXED, BATCH),),
     }.items():
         for one, other in claims:
+            if LEARNED in (one, other) and kind != "CelebA":
+                continue  # after so few steps it is φ=1.5 again
             of = {norm: _over_sets(results, sets, worst, norm, [loss]) for norm in (one, other)}
             if not of[one] or not of[other]:
                 continue
-            theirs = " against ".join(WORST[loss][order.index(norm)] for norm in (one, other))
+            theirs = "CelebA: " + " against ".join(WORST[loss][order.index(norm)] for norm in (one, other))
             ours = f"{spread(of[one])} against {spread(of[other])}"
             claim = f"{kind}, {LOSSES[loss]}, worst group: {NORMS[one]} is better than {NORMS[other]}"
             found.append(Verdict(claim, theirs, ours, *better(of[one], of[other])))
     of = {norm: _over_sets(results, sets, accuracy(), norm, list(LOSSES)) for norm in (FIXED, BATCH)}
     if of[FIXED] and of[BATCH]:
         claim = f"{kind}, all losses, average accuracy: AugNorm at φ=1.5 stays within {MARGIN:g} points of BatchNorm"
-        theirs = "87.19 against 87.64, the means over the five losses"
+        theirs = "CelebA: 87.19 against 87.64, the means over the five losses"
         ours = f"{spread(of[FIXED])} against {spread(of[BATCH])}"
         found.append(Verdict(claim, theirs, ours, *level(of[FIXED], of[BATCH], MARGIN)))
     return found
 
 
-_DIFFERS = """\
-- CelebA needs a GPU: it is the `paper` preset (ResNet-18 from random weights, images of 224×224 pixels, 30 epochs,
-  batches of 400, SGD with rate 0.001, momentum 0.9, weight decay 0.001, seeds 0 to 9). The images are mirrored but not
-  cropped at random, the samples are shuffled, and the last epoch counts; DORO's code does not shuffle, and takes the
-  epoch with the best worst group of the validation samples.
+_DIFFERS = f"""\
+- CelebA needs a GPU: it is the `paper` preset. ResNet-18, batches of 400, SGD with rate 0.001, momentum 0.9, weight
+  decay 0.001 and seeds 0 to 9 are the paper's. Random first weights, images of 224×224 pixels, mirrored, 30 epochs and
+  the official splits are not in its text but in DORO's code, which it uses. That code also crops at random, does not
+  shuffle, and takes the epoch with the best worst group of the validation samples; ours does not crop, shuffles, and
+  counts the last epoch. The paper also speaks of 70 % of the instances, sampled for training.
+- Published figures are of CelebA on every row; the paper has none of the other sets.
+- It calls its averages "average test accuracies across subpopulations". Ours are over all test samples, as DORO's code
+  has them.
+- For χ²-DORO the paper's figures are level. It is asked the same question as the other robust losses; this was added
+  when results were known.
 - The `laptop` preset has four small sets. Two Gaussian classes in 11 dimensions, the last of which seems to tell the
   class and is wrong for a minority of 5 % or 1 % (10,000 samples, signal 2; the ten others allow 97.7 %). COMPAS as
   DORO prepares it, with its network of one hidden layer of 10 units, to which the norm is added; groups by race and by
@@ -181,7 +190,10 @@ _DIFFERS = """\
   was learned, probably because their labels are too noisy for these α. Accuracies vary widely from seed to seed there,
   and a verdict on these two says little. So they are judged apart from the Gaussian classes; that was decided when the
   results were seen.
-- The learned φ hardly leaves its start in so few steps: what is called learned is nearly φ=1.5."""
+- On the small sets the learned φ stays within 0.001 of its start in so few steps: what is called learned is φ=1.5
+  again. So there is a verdict on it for CelebA only.
+- The margin of {MARGIN:g} points for averages is ours; the published ones of these two norms spread by 0.4 to 2.8
+  points over seeds."""
 
 STUDY = Study(
     name="augnorm-shift",
