@@ -15,7 +15,7 @@ RUNNING, ANEW = "clean", "clean(recalibrated=true)"  # statistics that the norms
 HE = 6**0.5
 # The paper's POP-Norm stands before every convolution and inner product.
 EVERYWHERE = {"place": "before_all"}
-# The paper's protocol for CIFAR. It names no augmentation; its accuracies are out of reach without the usual one.
+# The paper's protocol for CIFAR. It names no augmentation; the usual one is a guess.
 PAPER = Recipe(
     data="cifar100",
     model="vgg16",
@@ -70,9 +70,10 @@ def losses(results: Results, part: str, norm: str) -> dict[Pair, float]:
     return results.values(final_loss, part, norm=norm)
 
 
-def pooled(parts: Sequence[Mapping[Pair, float]]) -> dict[Pair, float]:
-    """Several parts together: each with each seed is a pair of its own."""
-    return {(seed, i): value for i, part in enumerate(parts) for (seed, _), value in part.items()}
+def mean_by_seed(parts: Sequence[Mapping[Pair, float]]) -> dict[Pair, float]:
+    """The mean over several parts of each seed that has them all: parts of one seed are no independent pairs."""
+    seeds = [pair for pair in parts[0] if all(pair in part for part in parts)]
+    return {pair: sum(part[pair] for part in parts) / len(parts) for pair in seeds}
 
 
 def seeds_of(records: Iterable[Record]) -> str:
@@ -90,3 +91,8 @@ SCALED_DOWN = """\
 - These two were chosen among several settings of width, depth, rate, first weights and place, after about 30 trainings
   with seed 0, because POP-Norm does best with them; with torch's first weights and no POP-Norm before the last layer
   κ=4 was behind κ=1 and BatchNorm under sigmoid. Seed 0 is left out here, but the setting favours POP-Norm."""
+# On the pages that have these trainings.
+SHARED = """\
+- The VGG with κ=4 on CIFAR-10 (paper preset: CIFAR-100) is one and the same training on the pages popnorm-kappa,
+  popnorm-ablation, popnorm-accuracy and popnorm-theory, that with BatchNorm on the last three: these pages are not
+  independent of each other."""
