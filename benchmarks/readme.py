@@ -8,7 +8,8 @@ import re
 from pages import put
 from run import DOCS, KEPT
 
-from geonorm.lab.reproduce.verdicts import OWN
+from geonorm.lab.reproduce.index import all_stored
+from geonorm.lab.reproduce.verdicts import FAILS, HOLDS, OWN, UNDECIDED
 
 README = DOCS.parent / "README.md"
 
@@ -51,9 +52,9 @@ def name(page: str) -> str:
 
 
 def claims() -> str:
-    lines = [line for line in page("reproduce/index.md").splitlines() if f"*({OWN})*" not in line]
-    found = re.findall(r"^- .*: \*\*(holds|does not hold|undecided)", "\n".join(lines), re.MULTILINE)
-    hold, fail, open_ = (found.count(word) for word in ("holds", "does not hold", "undecided"))
+    verdicts = [one for study, found in all_stored(DOCS.parent / "results") for one in study.page(found).verdicts]
+    found = [one.verdict for one in verdicts if one.published != OWN]
+    hold, fail, open_ = (found.count(word) for word in (HOLDS, FAILS, UNDECIDED))
     return f"{hold} hold, {fail} do not, {open_} are undecided at the scale of two cores"
 
 

@@ -67,13 +67,23 @@ def test_from_runs_to_the_page(tmp_path: Path) -> None:
     (tmp_path / "small.sqlite").unlink()
     assert reproduce("small", folder=tmp_path, seeds=1) == more, "the other seeds are kept"
 
+    assert "--preset laptop --seeds 3`" in write_page("small", more, tmp_path / "more").read_text()
+
     pages = [write_page("small", found, tmp_path / place) for place in ("a", "b")]
+    assert "--preset laptop`" in pages[0].read_text()
     assert pages[0].read_bytes() == pages[1].read_bytes()
     charts = [page.with_name("small-loss.svg").read_bytes() for page in pages]
     assert charts[0] == charts[1]
     assert b"<dc:date>" not in charts[0]
     assert "Nothing" not in pages[0].read_text()
     assert "a &#124; claim" in pages[0].read_text()
+
+
+def test_seeds_are_counted_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe(norms=("none",), seeds=(1,), epochs=1, batch_size=256)
+    small = Study("small", "", "", {}, lambda preset: {"digits": recipe}, read)
+    monkeypatch.setattr(room, "study", lambda name: small)
+    assert [one.choices["seed"] for one in reproduce("small", folder=tmp_path, seeds=2).records] == [1, 2]
 
 
 @pytest.mark.usefixtures("known")

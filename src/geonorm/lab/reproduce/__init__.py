@@ -11,6 +11,7 @@ from ..check import check_at_hand
 from ..choices import known
 from ..executors import execute
 from ..progress import shown
+from ..recipe import Recipe
 from ..store import Store
 from . import page, results
 from . import smoke as smokes
@@ -67,7 +68,7 @@ def reproduce(
         name: of the study, see ``studies()``.
         preset: ``"laptop"`` or ``"paper"``.
         smoke: hardly any work, on data made on the spot: shows that the preset runs.
-        seeds: how many, in place of the preset's own.
+        seeds: how many, in place of the preset's own, counted from its first.
         folder: for ``NAME/PRESET.jsonl`` and the store of unfinished work; a smoke has its own of both.
         workers: as in ``executors.execute``.
         progress: show on stderr how the runs get on.
@@ -78,7 +79,7 @@ def reproduce(
         parts = {part: smokes.shrunk(recipe) for part, recipe in parts.items()}
     check_at_hand(*parts.values())
     if seeds is not None:
-        parts = {part: replace(recipe, seeds=tuple(range(seeds))) for part, recipe in parts.items()}
+        parts = {part: _with_seeds(recipe, seeds) for part, recipe in parts.items()}
     path = results.path_in(folder, name, preset, smoke=smoke)
     store = Store(folder / (f"{name}-smoke.sqlite" if smoke else f"{name}.sqlite"))
     found = results.collect(parts, store, chosen.curves, results.read(path), chosen.ends)
@@ -97,7 +98,7 @@ def reproduce(
 def write_page(name: str, found: Results, folder: str | Path) -> Path:
     """The page of a study from its results; its path. A smoke or another preset than the laptop's is in its name."""
     chosen = study(name)
-    command = f"geonorm reproduce {name} --preset {found.preset}"
+    command = f"geonorm reproduce {name} --preset {found.preset}{_asked(chosen, found)}"
     titled = name if found.preset == PRESETS[0] else f"{name}-{found.preset}"
     line = f"{chosen.line}."
     missing = [] if found.smoke else _missing(chosen, found)
@@ -106,6 +107,19 @@ def write_page(name: str, found: Results, folder: str | Path) -> Path:
     if found.smoke:
         titled, command, line = f"{titled}-smoke", f"{command} --smoke", f"{line}\n\n{smokes.SAID}"
     return page.write(titled, line, chosen.source, command, chosen.page(found), Path(folder))
+
+
+def _with_seeds(recipe: Recipe, number: int) -> Recipe:
+    first = recipe.seeds[0]  # not always 0: settings may have been chosen with a seed that is left out
+    return replace(recipe, seeds=tuple(range(first, first + number)))
+
+
+def _asked(chosen: Study, found: Results) -> str:
+    """The option that results with other seeds than the preset's own came from, where all parts have the same."""
+    parts = chosen.plan(found.preset)
+    numbers = {len({record.choices["seed"] for record in found.of(part)}) for part in parts}
+    own = {len(recipe.seeds) for recipe in parts.values()}
+    return "" if found.smoke or len(numbers) > 1 or numbers in (own, {0}) else f" --seeds {numbers.pop()}"
 
 
 def _missing(chosen: Study, found: Results) -> list[str]:

@@ -177,8 +177,8 @@ _DIFFERS = f"""\
 - A match is a difference whose whole confidence interval lies within a margin. On digits it is ±{MARGIN:g} point, about
   three of the 359 test samples; on CIFAR-10 that of [augnorm-cifar](augnorm-cifar.md).
   Margins for the `laptop` preset were chosen when results were known.
-- Under heavy tails some seeds learn and others do not: of such a mixture a mean and its deviation say little, and five
-  seeds decide little.
+- Under heavy tails some seeds learn and others do not: of such a mixture a mean and its deviation say little, and a
+  few seeds decide little.
 - Digits: 8×8 pixels, a network of two hidden layers of 64 units, SGD with rate 0.1 and momentum 0.9, batches of 64.
 - CIFAR-10, `laptop` preset: the small VGG of [augnorm-cifar](augnorm-cifar.md), on 5,000 images. `paper` preset:
   ResNet-18 with the protocol of that study."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from . import PRESETS, Study, results, studies, write_page
@@ -21,7 +22,8 @@ A claim *holds* or *does not hold* where a paired test over seeds or folds says 
 together; where two are said to be level, where the interval of their difference lies within a margin or outside of it;
 and where there is nothing to test, as the page says. Otherwise it is *undecided at this scale*. At a laptop's scale,
 networks are small and trainings short: a claim that fails here may hold at the paper's scale, and the other way round.
-Claims marked *(our question)* are of no paper.
+Most presets have three or five seeds, which left most claims undecided; their pages here are of eight or ten, and all
+claims of a page are judged by all of its seeds. Claims marked *(our question)* are of no paper.
 """
 
 
@@ -29,21 +31,26 @@ def write_all(stored: str | Path, folder: str | Path) -> Path:
     """The pages of all results under ``stored`` and an index of them, into ``folder``; the path of the index."""
     folder = Path(folder)
     rows, claims = [], []
+    for study, found in all_stored(stored):
+        name = write_page(study.name, found, folder).name
+        verdicts = study.page(found).verdicts
+        counts = Counter(verdict.verdict for verdict in verdicts)
+        link = f"[{study.name}{'' if found.preset == PRESETS[0] else f', {found.preset} scale'}]({name})"
+        rows.append([link, study.line, *[str(counts[word] or "") for word in (HOLDS, FAILS, UNDECIDED)]])
+        claims += [f"### {link}\n", f"{_counted(study, found)}\n", *_claims(verdicts)]
+    table = markdown(("study", "what it shows", HOLDS, FAILS, "undecided"), rows)
+    path = folder / "index.md"
+    path.write_text("\n".join([_INTRO, table, "## Claim by claim\n", *claims]), encoding="utf-8")
+    return path
+
+
+def all_stored(stored: str | Path) -> Iterator[tuple[Study, Results]]:
+    """Every study with the results that are stored of it, preset by preset."""
     for study in studies():
         for preset in PRESETS:
             found = results.read(results.path_in(Path(stored), study.name, preset))
-            if not found.records:
-                continue
-            name = write_page(study.name, found, folder).name
-            verdicts = study.page(found).verdicts
-            counts = Counter(verdict.verdict for verdict in verdicts)
-            link = f"[{study.name}{'' if preset == PRESETS[0] else f', {preset} scale'}]({name})"
-            rows.append([link, study.line, *[str(counts[word] or "") for word in (HOLDS, FAILS, UNDECIDED)]])
-            claims += [f"\n### {link}\n", f"{_counted(study, found)}\n", *[_line(verdict) for verdict in verdicts]]
-    table = markdown(("study", "what it shows", HOLDS, FAILS, "undecided"), rows)
-    path = folder / "index.md"
-    path.write_text("\n".join([_INTRO, table, "## Claim by claim", *claims, ""]), encoding="utf-8")
-    return path
+            if found.records:
+                yield study, found
 
 
 def _counted(study: Study, found: Results) -> str:
@@ -56,6 +63,16 @@ def _counted(study: Study, found: Results) -> str:
     return f"{study.source}. {len(found.records)} trainings, {number} {'seed' if numbers == [1] else 'seeds'}."
 
 
-def _line(verdict: Verdict) -> str:
-    own = f" *({OWN})*" if verdict.published == OWN else ""
-    return f"- {verdict.claim}{own}: **{verdict.verdict}**"
+def _claims(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """What is decided, with its figures; what is not, folded away."""
+    decided = [one for one in verdicts if one.verdict != UNDECIDED]
+    if decided:
+        yield "".join(f"- {_claim(one)}: **{one.verdict}** ({one.ours})\n" for one in decided)
+    undecided = [one for one in verdicts if one.verdict == UNDECIDED]
+    if undecided:
+        listed = "".join(f"- {_claim(one)}\n" for one in undecided)
+        yield f"<details markdown><summary>{len(undecided)} undecided</summary>\n\n{listed}\n</details>\n"
+
+
+def _claim(verdict: Verdict) -> str:
+    return f"{verdict.claim} *({OWN})*" if verdict.published == OWN else verdict.claim
