@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import damage
-from geonorm.lab.data import DataError, cifar, load, plain_pickle
+from geonorm.lab.data import DataError, cifar, find_source, load, plain_pickle
 
 
 def text(word: str) -> bytes:
@@ -121,11 +121,14 @@ def test_missing_all(folder: Path) -> None:
         load("cifar100")
 
 
-def test_cifar100(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = np.zeros((2, 3072), dtype=np.uint8)
+@pytest.fixture
+def hundred(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Twelve training and test images of two classes in the place of CIFAR-100's; every pixel tells its image."""
+    pixels = np.arange(12, dtype=np.uint8)[:, None].repeat(3072, 1)
+    labels = [1, 0] * 6
     contents = {
-        "train": batch(pixels, [0, 1], "fine_labels"),
-        "test": batch(pixels, [1, 0], "fine_labels"),
+        "train": batch(pixels, labels, "fine_labels"),
+        "test": batch(pixels, labels, "fine_labels"),
         "meta": names(["apple", "bear"], "fine_label_names"),
     }
     (folder / "cifar-100-python").mkdir()
@@ -136,10 +139,28 @@ def test_cifar100(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         test={"test": md5(contents["test"])},
         meta=("meta", md5(contents["meta"])),
         classes=2,
-        sizes=(2, 2),
+        sizes=(12, 12),
     )
     monkeypatch.setitem(cifar.OFFICIAL, "cifar100", layout)
-    assert load("cifar100").test.y.tolist() == [1, 0]
+    return labels
+
+
+def test_cifar100(hundred: list[int]) -> None:
+    assert load("cifar100").test.y.tolist() == hundred
+
+
+def test_a_subset_is_drawn_from_the_official_files(hundred: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    few = cifar.COMPACT["cifar100_subset"]._replace(per_class=(3, 2))
+    monkeypatch.setitem(cifar.COMPACT, "cifar100_subset", few)
+    task = load("cifar100_subset")
+    for split, each in ((task.train, 3), (task.test, 2)):
+        assert split.y.bincount().tolist() == [each, each]
+        image = (255 * split.tensor()[:, 0, 0, 0]).round().long()
+        assert len(image.unique()) == 2 * each
+        assert split.y.tolist() == [hundred[i] for i in image]
+    assert "a subset" in task.note
+    assert torch.equal(load("cifar100_subset").train.tensor(), task.train.tensor())
+    assert find_source("cifar100_subset").at_hand
 
 
 @pytest.mark.parametrize(

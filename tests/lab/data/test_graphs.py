@@ -139,6 +139,18 @@ def test_damaged_one_file(one_file: Path, name: str, action, message: str) -> No
         load("mutag", layout="one-file")
 
 
+def test_ptc_comes_from_its_one_file_where_there_is_no_other(one_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tu_graphs.SETS, "ptc", tu_graphs.Expected("PTC", (10, 10)))
+    (one_file.parent / "PTC").mkdir()
+    (one_file / "MUTAG.txt").rename(one_file.parent / "PTC" / "PTC.txt")
+    task = load("ptc", test_share=0.2)
+    assert (len(task.train), len(task.test), task.classes) == (16, 4, 2)
+    with pytest.raises(DataError, match="came without folds"):
+        task.published_folds()
+    with pytest.raises(DataError, match="mutag is not at hand"):
+        load("mutag")
+
+
 def test_all_samples_for_testing_is_no_task(collection: Path) -> None:
     with pytest.raises(ValueError, match="test_share between 0 and 1"):
         load("mutag", test_share=1.0)

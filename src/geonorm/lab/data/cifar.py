@@ -68,18 +68,21 @@ COMPACT = {
     ),
     "cifar100_subset": Mosaics(("train.webp",), ("test.webp",), (100, 50), 100, None),
 }
-# Folders of the official layout, then the marks of the compact one.
-OFFICIAL_PLACES = {
-    "cifar10": ("cifar-10-batches-py", "cifar10/cifar-10-batches-py"),
-    "cifar100": ("cifar-100-python", "cifar100/cifar-100-python"),
+_SUBSET, _WHOLE = "cifar100_subset", "cifar100"
+_CIFAR100 = ("cifar-100-python", "cifar100/cifar-100-python")
+# Folders of the official layout, and the marks of the compact one.
+PLACES = {
+    "cifar10": ("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "cifar10/train_labels.npy"),
+    _WHOLE: _CIFAR100,
+    _SUBSET: ("cifar100_subset/train_labels.npy", *_CIFAR100),
 }
-COMPACT_PLACES = {"cifar10": ("cifar10/train_labels.npy",), "cifar100_subset": ("cifar100_subset/train_labels.npy",)}
 
 
 def how(name: str) -> str:
     """How to get the data."""
-    if name not in ARCHIVES:
-        return f"It is a subset in the compact layout of docs/data.md: put the folder {name} there."
+    if name == _SUBSET:
+        train, test = COMPACT[_SUBSET].per_class
+        return f"{how(_WHOLE)} Of each of its classes {train} training and {test} test images are drawn."
     archive = ARCHIVES[name]
     source = f"{archive.url} (MD5 {archive.digest}, {archive.source})"
     return f"geonorm data fetch {name}, or load({name!r}, download=True), fetches {source}."
@@ -93,7 +96,7 @@ def cifar(
     download: bool = False,
     side: int = 32,
 ) -> Task:
-    """CIFAR-10, CIFAR-100, or the subset of CIFAR-100 in the compact layout; 32×32 RGB.
+    """CIFAR-10, CIFAR-100, or a subset of CIFAR-100, drawn from it or in the compact layout; 32×32 RGB.
 
     Args:
         name: ``"cifar10"``, ``"cifar100"`` or ``"cifar100_subset"``.
@@ -104,17 +107,21 @@ def cifar(
     """
     if side not in (8, 16, 32):
         raise ValueError(f"expected side to be 8, 16 or 32 (got {side!r})")
-    places = (*OFFICIAL_PLACES.get(name, ()), *COMPACT_PLACES.get(name, ()))
-    path = look(places)
-    if path is None and download and name in ARCHIVES:
-        path = fetch(ARCHIVES[name], folders()[0])
-    path = path or find(name, places, how(name))
+    official = _WHOLE if name == _SUBSET else name
+    path = look(PLACES[name])
+    if path is None and download:
+        path = fetch(ARCHIVES[official], folders()[0])
+    path = path or find(name, PLACES[name], how(name))
     if path.suffix == ".npy":
         layout = COMPACT[name]
         x_train, y_train, x_test, y_test = read_mosaics(path.parent, layout)
         names = read_names(path.parent / "class_names.txt", layout.classes)
     else:
-        x_train, y_train, x_test, y_test, names = _read_official(path, OFFICIAL[name])
+        x_train, y_train, x_test, y_test, names = _read_official(path, OFFICIAL[official])
+        if name == _SUBSET:
+            per_train, per_test = COMPACT[name].per_class
+            x_train, y_train = _drawn(x_train, y_train, per_train * len(names))
+            x_test, y_test = _drawn(x_test, y_test, per_test * len(names))
     keep_train, keep_test = (
         drawn(torch.from_numpy(y_train), train_size, seed),
         drawn(torch.from_numpy(y_test), test_size, seed),
@@ -137,6 +144,11 @@ def cifar(
         class_names=tuple(names),
         note="; ".join(parts),
     )
+
+
+def _drawn(pixels: Any, labels: Any, size: int) -> tuple[Any, Any]:
+    kept = drawn(torch.from_numpy(labels), size, seed=0).numpy()
+    return pixels[kept], labels[kept]
 
 
 def _split(pixels: Any, labels: Any, kept: torch.Tensor, side: int) -> Split:

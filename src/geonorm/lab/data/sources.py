@@ -59,7 +59,7 @@ _KNOWN: dict[str, _Known] = {
         name: _Known(
             line,
             partial(cifar.cifar, name),
-            (*cifar.OFFICIAL_PLACES.get(name, ()), *cifar.COMPACT_PLACES.get(name, ())),
+            cifar.PLACES[name],
             cifar.how(name),
         )
         for name, line in (

@@ -37,14 +37,21 @@ _NEEDED, _OPTIONAL = ("A", "graph_indicator", "graph_labels"), ("node_labels", "
 def places(name: str, layout: str = "tu") -> tuple[str, ...]:
     """Where a set is looked for."""
     folder = SETS[name].name
+    one_file = (f"tu_graphs/powerful_gnns_format/{folder}/{folder}.txt", f"{folder}/{folder}.txt")
     if layout == "one-file":
-        return (f"tu_graphs/powerful_gnns_format/{folder}/{folder}.txt", f"{folder}/{folder}.txt")
-    return tuple(f"{root}{folder}/raw/{folder}_A.txt" for root in ("tu_graphs/", "", "TUDataset/"))
+        return one_file
+    several = tuple(f"{root}{folder}/raw/{folder}_A.txt" for root in ("tu_graphs/", "", "TUDataset/"))
+    return (*several, *one_file) if name == "ptc" else several  # the collection has other graphs of that name
 
 
 def how(name: str) -> str:
     """How to get the data."""
     known = SETS[name].name
+    if name == "ptc":
+        return (
+            "Fetch dataset.zip of the repository weihua916/powerful-gnns and put its PTC.txt into a folder PTC: PTC_MR "
+            "of the TU graph collection has other graphs. No published checksum is known, so nothing is downloaded."
+        )
     return (
         f"Fetch {known} of the TU graph collection and put its files into {known}/raw/, as torch_geometric does. No "
         "published checksum is known, so nothing is downloaded."
@@ -60,7 +67,8 @@ def tu_graphs(name: str, layout: str = "tu", test_share: float = 0.1, seed: int 
     Args:
         name: ``"mutag"``, ``"ptc"``, ``"ptc_mr"`` or ``"proteins"``.
         layout: ``"tu"``, the collection's text files; or ``"one-file"``, that of powerful-gnns, which comes with the
-            folds that ``published_folds`` cuts. The order of graphs may differ between the two.
+            folds that ``published_folds`` cuts. The order of graphs may differ between the two. PTC comes from its
+            one file for ``"tu"`` too, if it is not there as text files.
         test_share: of the graphs.
         seed: of the split.
     """
@@ -69,10 +77,11 @@ def tu_graphs(name: str, layout: str = "tu", test_share: float = 0.1, seed: int 
     check_share(test_share)
     path = find(name, places(name, layout), how(name))
     folds: tuple[Tensor, ...] = ()
-    if layout == "tu":
-        graphs = _through_torch_geometric(path.parent, SETS[name].name)
-    else:
+    if path.stem == SETS[name].name:
         graphs = read_graphs(path)
+    else:
+        graphs = _through_torch_geometric(path.parent, SETS[name].name)
+    if layout == "one-file":
         folds = read_folds(path.with_name("10fold_test_idx.txt"), len(graphs))
     y = torch.cat([graph.y.view(1) for graph in graphs])
     counts = tuple(y.bincount(minlength=2).tolist())
