@@ -142,12 +142,16 @@ def lengths(norm: str, accuracy: float, decayed: float, noise: float = 0.1) -> l
     ]
 
 
-@pytest.mark.parametrize(("decayed", "expected"), [(0.0, HOLDS), (-0.1, HOLDS), (0.5, FAILS), (2.0, FAILS)])
-def test_growth(decayed: float, expected: str) -> None:
+@pytest.mark.parametrize(("decayed", "stopped"), [(0.0, True), (-0.1, True), (0.5, False), (2.0, False)])
+@pytest.mark.parametrize("epochs", [growth.EPOCHS, 100])
+def test_growth(decayed: float, stopped: bool, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "EPOCHS", epochs)
     page = growth.read(Results("laptop", tuple(lengths("bn", 0.5, decayed))))
     grows, shorter, stops = page.verdicts
-    assert [grows.verdict, stops.verdict] == [HOLDS, expected]
+    assert grows.verdict == HOLDS
     assert shorter.verdict == (HOLDS if decayed < 1 else FAILS)
+    assert stops.verdict == (HOLDS if stopped else UNDECIDED if epochs == 8 else FAILS)
+    assert ("too short, 632 steps of 4,000" in stops.why) == (stops.verdict == UNDECIDED)
 
 
 def test_growth_of_others_and_of_those_that_did_not_train() -> None:
