@@ -30,7 +30,7 @@ def table() -> str:
         ),
         ("the same for a step of ResNet-20", f"φ=1.5: {ratio('ResNet-20 step, φ=1.5')}", "speed.md"),
         ("faults planted into networks, and found", found_faults(), "analysis/gallery.md"),
-        ("claims of the papers, put to the test", claims(), "reproduce/index.md"),
+        ("claims of the papers, put to the test", claims(), "findings.md"),
         ("statements of the papers that do not hold as printed", f"{errata()}, each with how to see it", "errata.md"),
     ]
     lines = ["| what | measured | more |", "| --- | --- | --- |"]

@@ -268,6 +268,12 @@ def test_the_results_in_the_readme_are_the_stored_ones(monkeypatch: pytest.Monke
     assert between(ROOT / "README.md", "results")[1] == readme.table()
 
 
+def test_the_findings_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = made_by("findings", monkeypatch)
+    for paper in findings.MAIN:
+        assert between(DOCS / "findings.md", paper)[1] == findings.table(paper)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built strictly: links, anchors and references to names are checked."""

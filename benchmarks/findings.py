@@ -1,0 +1,103 @@
+"""The tables of docs/findings.md, from what is stored: ``python benchmarks/findings.py`` writes them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from pages import put
+from run import DOCS
+
+from geonorm.lab.reproduce.index import all_stored
+from geonorm.lab.reproduce.page import markdown
+from geonorm.lab.reproduce.verdicts import Verdict
+
+PAGE = DOCS / "findings.md"
+# By paper: the page of a study, and the claim on it.
+MAIN = {
+    "augnorm": [
+        ("augnorm-cifar", "A small VGG-19: AugNorm at φ=1.5 matches BatchNorm"),
+        ("augnorm-cifar", "A small VGG-19: AugNorm at φ=1.5 is better than the median"),
+        (
+            "augnorm-graphs-paper",
+            "MUTAG, the paper's words, best epoch of each fold: AugNorm at φ=1.5 is better than BatchNorm",
+        ),
+        (
+            "augnorm-graphs-paper",
+            "MUTAG, the paper's words, mean of the last quarter: AugNorm at φ=1.5 is comparable to GraphNorm or better",
+        ),
+        (
+            "augnorm-graphs-paper",
+            "MUTAG, batches of 8: a learned φ without bounds may end in NaN (Newton steps through autograd)",
+        ),
+        ("augnorm-shift", "Gaussian classes, CVaR, worst group: AugNorm, φ=1.5 is better than BatchNorm"),
+        ("augnorm-phi", "Digits, one pixel: φ=1.5 with robust spread is better than BatchNorm"),
+        ("augnorm-phi", "Digits, one pixel: φ=1.5 with robust spread is better than LayerNorm"),
+        ("augnorm-corruptions", "AugNorm, φ=1.5 is more accurate than BatchNorm on worse images"),
+    ],
+    "popnorm": [
+        ("popnorm-accuracy", "CIFAR-10, small VGG-16, Sigmoid: POP-Norm is more accurate than BatchNorm"),
+        (
+            "popnorm-accuracy",
+            "Sigmoid, mean over sets and networks, statistics measured anew after the training: "
+            "POP-Norm is more accurate than BatchNorm",
+        ),
+        ("popnorm-accuracy", "CIFAR-100, small ResNet-20, ReLU: POP-Norm is more accurate than BatchNorm"),
+        ("popnorm-kappa", "Sigmoid: κ=16 is too much: κ=4 ends with a lower training loss"),
+        (
+            "popnorm-kappa",
+            "Sigmoid: κ=4 ends with a lower training loss than κ=1 with all first weights/4 and all rates/16",
+        ),
+        ("popnorm-ablation", "Sigmoid: POP-Norm trains faster than BatchNorm"),
+        ("popnorm-theory", "Sigmoid: BatchNorm's mean removal is destroyed (mean²/rms² over 0.5)"),
+        (
+            "popnorm-theory",
+            "Weights of an inner layer: Lipschitz constant proportional to 1/κ² (slope −2), mean of three activations",
+        ),
+    ],
+    "geometry": [
+        ("geometry-growth", "BatchNorm: the weight grows without weight decay"),
+        ("geometry-growth", "BatchNorm: weight decay keeps it shorter"),
+        (
+            "geometry-robustness",
+            "CIFAR-10, BatchNorm: larger weights amplify attacks (the same network, weights × 0.1 against × 10)",
+        ),
+        ("geometry-robustness", "CIFAR-10, BatchNorm: weight decay raises the accuracy under BIM"),
+        ("geometry-moments", "rate 0.05: γ² ends near σ²: |γ² − σ²| is below 10 % of γ² + σ²"),
+        ("geometry-sphere", "SphereSGD bears more rates (mean accuracy over all rates)"),
+        (
+            "geometry-prune",
+            "merging 10 % of channels with ones close in (γ, β) maintains accuracy (within 1 point), "
+            "without weight decay",
+        ),
+        ("geometry-batch", "width 128, as many steps: a batch of 128 is best"),
+    ],
+}
+
+
+def table(paper: str) -> str:
+    """The main claims about a paper, each with its verdict."""
+    rows = [
+        [one.claim, one.published, one.ours, f"**{one.verdict}**", f"[{page}](reproduce/{page}.md)"]
+        for page, claim in MAIN[paper]
+        for one in [verdicts()[page, claim]]
+    ]
+    return markdown(("claim", "published", "ours", "verdict", "more"), rows)
+
+
+@cache
+def verdicts() -> dict[tuple[str, str], Verdict]:
+    """All of them, by page and claim."""
+    return {
+        (study.name if found.preset == "laptop" else f"{study.name}-{found.preset}", one.claim): one
+        for study, found in all_stored(DOCS.parent / "results")
+        for one in study.page(found).verdicts
+    }
+
+
+def main() -> None:
+    for paper in MAIN:
+        put(PAGE, paper, table(paper))
+
+
+if __name__ == "__main__":
+    main()
