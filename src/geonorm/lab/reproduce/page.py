@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
 from ...analysis.result import figure
@@ -16,6 +17,9 @@ from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict
 _TESTED = """\
 Tests are two-sided and paired over seeds or folds, and corrected for the number of tests on this page (Holm): the
 chance that any claim without substance is called true or false here is 5 %. Intervals are of one difference each."""
+
+
+_POINTS = 100  # of a curve
 
 
 class Table(NamedTuple):
@@ -83,11 +87,24 @@ def spread(values: Mapping[Any, float] | Sequence[float], digits: int = 2) -> st
 
 
 def mean_line(label: str, curves: Sequence[Sequence[float]], factor: float = 1.0) -> Line:
-    """The mean of several curves over epochs, with a band of one standard deviation."""
-    found = [summarize([factor * value for value in values]) for values in zip(*curves, strict=False)]
+    """The mean of several curves over epochs, with a band of one standard deviation.
+
+    More epochs than a chart can show are taken together: each point is the mean up to its epoch.
+
+    Examples:
+        >>> from geonorm.lab.reproduce.page import mean_line
+        >>> mean_line("two", [[1.0, 3.0], [2.0, 6.0]]).mean
+        [1.5, 4.5]
+        >>> mean_line("long", [range(200)]).x[:2], mean_line("long", [range(200)]).mean[:2]
+        ([2, 4], [0.5, 2.5])
+    """
+    epochs = min(map(len, curves), default=0)
+    block = max(1, -(-epochs // _POINTS))
+    ends = range(block, epochs + 1, block)
+    found = [summarize([factor * fmean(values[end - block : end]) for values in curves]) for end in ends]
     mean = [one.mean for one in found]
     bands = [[one.mean + sign * one.deviation for one in found] if len(curves) > 1 else [] for sign in (-1, 1)]
-    return Line(label, list(range(1, len(mean) + 1)), mean, *bands)
+    return Line(label, list(ends), mean, *bands)
 
 
 def write(name: str, line: str, source: str, command: str, page: Page, folder: Path) -> Path:
