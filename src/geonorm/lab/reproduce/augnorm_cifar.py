@@ -114,7 +114,7 @@ _DIFFERS = f"""\
 - The last epoch counts; nothing is chosen by looking at the test images.
 - A match is a difference within ±{MARGIN["paper"]:g} points in the paper's preset and ±{MARGIN["laptop"]:g} points in
   the small one, with its whole confidence interval. Both are our choice, the second made when results were known: they
-  are wider than the spread of single seeds, which is 0.11 to 0.32 points in Table 1 and 1.1 to 1.3 in the small preset.
+  are wider than the spread of single seeds, which is 0.11 to 0.32 points in Table 1 and 1 to 2 in the small preset.
 - Where several values share the middle, our median spreads its gradient over them.
 - Learned φ and the robust spread are not in the paper's table."""
 
