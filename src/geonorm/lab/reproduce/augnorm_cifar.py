@@ -122,7 +122,7 @@ STUDY = Study(
     name="augnorm-cifar",
     line="Networks on CIFAR-10 with BatchNorm, AugNorm at φ=1.5 and the median in the place of the mean",
     source="AugNorm on images, Table 1",
-    minutes={"laptop": 5},
+    minutes={"laptop": 4},
     plan=plan,
     read=read,
     curves=("accuracy",),

@@ -139,7 +139,7 @@ STUDY = Study(
     name="popnorm-kappa",
     line="POP-Norm with κ = 1, 4 and 16 under sigmoid, tanh and ReLU, and κ imitated by first weights and rates",
     source="POP-Norm, Figure 2 and Remark 2",
-    minutes={"laptop": 11},
+    minutes={"laptop": 5},
     plan=plan,
     read=read,
     curves=("loss",),
