@@ -11,6 +11,7 @@ from geonorm.lab import Recipe
 from geonorm.lab.data import DataError, find_source
 from geonorm.lab.reproduce import PRESETS, Study, page, reproduce, results, smoke, studies, study, write_page
 from geonorm.lab.reproduce.index import write_all
+from geonorm.lab.reproduce.verdicts import FAILS, HOLDS, UNDECIDED
 
 ROOT = Path(__file__).parents[3]
 STORED = ROOT / "results"
@@ -195,3 +196,45 @@ def test_the_page_on_graphs_quotes_the_results() -> None:
     for data in ("mutag", "ptc", "proteins"):
         both = [end(f"{data}, code", norm) for norm in ("graphnorm", "bn")]
         assert f"{both[0]:.0f} and {both[1]:.0f} % on {data.upper()}" in text
+
+
+def decided(name: str, *ends: str) -> list[str]:
+    """The verdicts of a study on all claims that end so; those on what did not train are left out."""
+    found = study(name).page(results.read(STORED / name / "laptop.jsonl")).verdicts
+    return [one.verdict for one in found if one.claim.endswith(ends) and "did not train" not in one.why]
+
+
+def test_the_findings_in_words_are_verdicts() -> None:
+    """Sigmoid, tanh and ReLU in this order; BatchNorm first among norms."""
+    text = quoted("findings.md")
+    assert "On images φ=1.5 was as good as the mean, and the median was worse." in text
+    assert decided("augnorm-cifar", "") == [HOLDS] * 3
+    assert "φ=1.5 was not better under any loss" in text
+    assert HOLDS not in decided("augnorm-shift", "φ=1.5 is better than BatchNorm")
+    assert "On noisy or pale test images it made no difference." in text
+    assert set(decided("augnorm-corruptions", "")) == {UNDECIDED}
+    assert "LayerNorm bears them better still" in text
+    assert HOLDS not in decided("augnorm-phi", "is better than LayerNorm")
+    assert decided("augnorm-phi", "is better than LayerNorm").count(FAILS) >= 3
+
+    assert "κ=4 trains faster than κ=1 under tanh and ReLU, not under sigmoid; 16 is too much everywhere" in text
+    assert decided("popnorm-kappa", "lower training loss than κ=1") == [FAILS, HOLDS, HOLDS]
+    assert decided("popnorm-kappa", "is too much: κ=4 ends with a lower training loss") == [HOLDS] * 3
+    assert "did better than κ under every activation" in text
+    assert decided("popnorm-kappa", "all rates/16") == [FAILS] * 3
+    assert "nothing is left of the advantage" in text
+    assert HOLDS not in decided("popnorm-accuracy", "after the training: POP-Norm is more accurate than BatchNorm")
+    assert "does not follow in inner layers" in text
+    assert set(decided("popnorm-theory", "(slope −2), mean of three activations")) == {FAILS}
+
+    assert "Weights grow under every norm that was trained, and weight decay keeps them shorter" in text
+    assert set(decided("geometry-growth", "grows without weight decay", "keeps it shorter")) == {HOLDS}
+    assert "attacked with the same success" in text
+    assert set(decided("geometry-robustness", "weights × 0.1 against × 10)")) == {FAILS}
+    assert "γ² did not end near σ²" in text
+    assert set(decided("geometry-moments", "is below 10 % of γ² + σ²")) == {FAILS}
+    assert set(decided("geometry-prune", "(within 1 point), without weight decay")) == {FAILS}
+    assert "keeping weights on a sphere makes fewer learning rates work, not more" in text
+    assert decided("geometry-sphere", "(mean accuracy over all rates)") == [FAILS]
+    assert "was not shown to be the best" in text
+    assert HOLDS not in decided("geometry-batch", "is best")
