@@ -23,7 +23,7 @@ def table() -> str:
         ("eight norms on digits, five seeds", f"{spread}: none told from BatchNorm", "choosing.md"),
         ("the same, one training sample in ten broken", held, "choosing.md"),
         (
-            "time to train a layer, over torch's BatchNorm2d, CPU",
+            f"time to train a layer, over torch's BatchNorm2d, CPU with {instruction_set()}",
             f"φ=1.5: {ratio('BatchNorm2d, φ=1.5')}, robust spread: {ratio('BatchNorm2d, robust spread')}, "
             f"POP-Norm: {ratio('PopNorm2d')}",
             "speed.md",
@@ -43,6 +43,13 @@ def ratio(row: str) -> str:
     cells = re.search(rf"^\| {re.escape(row)} \| ([^|]*)\| ([\d.]+)", page("speed.md"), re.MULTILINE)
     assert cells, row
     return f"{cells[2]}×"
+
+
+def instruction_set() -> str:
+    """Of the processor that the table of speed was measured on."""
+    said = re.search(r"^Measured on .*, (\w+)\.$", page("speed.md"), re.MULTILINE)
+    assert said
+    return said[1].upper()
 
 
 def name(page: str) -> str:

@@ -6,9 +6,11 @@ part alone.
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import torch
@@ -33,6 +35,25 @@ def main() -> None:
         bench.append(results, STORE)
         write("speed", DOCS / "speed.md", f"Measured on {bench.machine()}.\n\n{bench.table(results)}")
         bench.picture(results, DOCS / "images" / "speed.png")
+        write("machines", DOCS / "speed.md", by_machine())
+
+
+def by_machine() -> str:
+    """The last ratios of geonorm on every machine in the store, in the cases of the last one: a Markdown table."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    with STORE.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            if line["mode"] == "full" and line["provider"] == "geonorm" and line["target"] and int(line["threads"]) > 1:
+                rows = found.pop(line["machine"], {})  # moved to the end
+                rows.setdefault(line["row"], {})[line["case"]] = float(line["ratio"])
+                found[line["machine"]] = rows
+    machines = list(reversed(found))
+    lines = [f"| geonorm, over torch's own | {' | '.join(machines)} |\n", "| --- |" + " --- |" * len(machines) + "\n"]
+    for row, cases in found[machines[0]].items():
+        ratios = [[found[machine].get(row, {}).get(case) for case in cases] for machine in machines]
+        cells = ["" if None in of else f"{geometric_mean(of):.2f}" for of in ratios]
+        lines.append(f"| {row} | {' | '.join(cells)} |\n")
+    return "".join(lines)
 
 
 def centers(shape: tuple[int, ...]) -> list[bench.Result]:
