@@ -47,4 +47,5 @@ def check_at_hand(*recipes: Recipe) -> None:
         if not source.at_hand:
             missing[f"{source.name} is not at hand: looked for {source.where}. {source.how}"] = None
     if missing:
-        raise DataError("\n".join([*missing, "Set GEONORM_DATA to a folder that holds them."]))
+        between = " " if len(missing) == 1 else "\n"
+        raise DataError(between.join([*missing, "Set GEONORM_DATA to a folder that holds them."]))
