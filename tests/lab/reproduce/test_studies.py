@@ -155,7 +155,7 @@ def test_choosing_quotes_the_results() -> None:
     assert f"`ln` kept {layer:.0f} %, φ=1.5 with the robust spread {robust:.0f} %, with the rms {rms:.0f} %" in text
     assert f"with the rms {rms:.0f} %, BatchNorm {batch:.0f} %" in text
     median, batch, midrange = (phi("cifar10", f"augbn(phi={end}, spread=rms)") for end in ("1", "2", "inf"))
-    assert f"cost about {batch - (median + midrange) / 2:.0f} points of {batch:.0f}" in text
+    assert f"cost {batch - median:.0f} and {batch - midrange:.0f} points of {batch:.0f}" in text
     moved = [
         abs(phi - 1.5)
         for record in results.read(STORED / "augnorm-shift" / "laptop.jsonl").records
@@ -211,11 +211,16 @@ def test_the_findings_in_words_are_verdicts() -> None:
     assert decided("augnorm-cifar", "") == [HOLDS] * 3
     assert "φ=1.5 was not better under any loss" in text
     assert HOLDS not in decided("augnorm-shift", "φ=1.5 is better than BatchNorm")
-    assert "On noisy or pale test images it made no difference." in text
+    assert "On noisy or pale test images no difference could be told." in text
     assert set(decided("augnorm-corruptions", "")) == {UNDECIDED}
-    assert "LayerNorm bears them better still" in text
+    assert "On digits an offset and a broken pixel were borne beyond chance" in text
+    assert decided("augnorm-phi", "φ=1.5 with robust spread is better than BatchNorm") == [
+        *(HOLDS, UNDECIDED, UNDECIDED, HOLDS),  # offset, gain, heavy tails, one pixel; then a gain on CIFAR-10
+        UNDECIDED,
+    ]
+    assert "LayerNorm bore all but the offset better still, and that one as well" in text
     assert HOLDS not in decided("augnorm-phi", "is better than LayerNorm")
-    assert decided("augnorm-phi", "is better than LayerNorm").count(FAILS) >= 3
+    assert decided("augnorm-phi", "is better than LayerNorm") == [UNDECIDED, FAILS, FAILS, FAILS]
 
     assert "κ=4 trains faster than κ=1 under tanh and ReLU, not under sigmoid; 16 is too much everywhere" in text
     assert decided("popnorm-kappa", "lower training loss than κ=1") == [FAILS, HOLDS, HOLDS]
@@ -224,7 +229,7 @@ def test_the_findings_in_words_are_verdicts() -> None:
     assert decided("popnorm-kappa", "all rates/16") == [FAILS] * 3
     assert "nothing is left of the advantage" in text
     assert HOLDS not in decided("popnorm-accuracy", "after the training: POP-Norm is more accurate than BatchNorm")
-    assert "does not follow in inner layers" in text
+    assert "the sharpness itself did not follow, in no layer" in text
     assert set(decided("popnorm-theory", "(slope −2), mean of three activations")) == {FAILS}
 
     assert "Weights grow under every norm that was trained, and weight decay keeps them shorter" in text

@@ -155,7 +155,8 @@ _DIFFERS = f"""\
   and not on what an attack takes from the clean one.
 - Most published figures for CIFAR-10 are multiples of 1/32: they may come from few images.
 - LayerNorm is GroupNorm with one group. A network without norms is added, which the paper has not.
-- The trainings with BatchNorm are those of geometry-moments and geometry-prune with the same seeds.
+- The trainings with BatchNorm are those of geometry-moments and geometry-prune. In the stored results some seeds were
+  trained on different processors there, and differ.
 - The control multiplies all scale-invariant weights by 0.1 and by 10 and measures the running statistics anew. But for
   eps in the norms that is the same function. The claim does not hold if accuracy stays within {LEAST:g} point."""
 
