@@ -163,6 +163,23 @@ def test_center_of_hostile_groups(dtype: torch.dtype) -> None:
             assert (error <= 40 * eps / min(1, phi - 1) * size + 2 * eps * np.abs(truth)).all(), f"φ={phi} m={members}"
 
 
+@pytest.mark.parametrize("members", [127, 128, 700, 9000])
+@pytest.mark.parametrize("phi", [1.3, 1.5, 2.4])
+def test_neighbours_of_all_kinds(members: int, phi: float) -> None:
+    """Groups side by side, easy ones and hard ones: however many of them are left, all searches end where they should.
+    Below 128 values there is no rough approach, from 8192 on it starts from a sample."""
+    rng = np.random.default_rng(7)
+    x = np.concatenate([hostile_groups(rng, 2, members) for _ in range(10)] + [rng.standard_normal((30, members))])
+    x = x / np.abs(x).max(1, keepdims=True)  # within what the kernels take
+    x = x.astype(np.float32)
+    truth = center_by_bisection(x, phi)
+    limit = 40 * 1.2e-7 / min(1, phi - 1) * np.abs(x - truth).mean(1, keepdims=True) + 2.4e-7 * np.abs(truth)
+    for laid in (torch.from_numpy(x), torch.from_numpy(x.T.copy()).t()):
+        of = Inputs(laid, phi, 1.0, None, None, None, None)
+        center = native_run(of, Axes((1,)), Rule())[1].center.double().numpy()
+        assert (np.abs(center - truth) <= limit).all()
+
+
 def layer_results(layer: torch.nn.Module, x: torch.Tensor, *more: torch.Tensor) -> list[torch.Tensor]:
     x = x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
     layer.zero_grad()

@@ -17,10 +17,12 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     const int64_t rows = block.rows;
     const LanePlace<const E> x = block.in(job, (const E*)job.x), g = block.in(job, (const E*)job.g);
     const LanePlace<E> dx = block.in(job, (E*)job.dx);
-    // What the second pass would have to fetch or compute again, if it fits the cache.
-    const int64_t size = rows * WIDTH, arrays = POWER == GENERAL ? 3 : 2;
-    T* copies = size * arrays * (int64_t)sizeof(T) <= CACHE_BYTES ? (T*)scratch.get(size * arrays * sizeof(T)) : nullptr;
-    T *copied_g = copies ? copies + size : nullptr, *kept = copies ? copied_g + size : nullptr;
+    // What the second pass would have to fetch again, if it fits the cache, and powers, which cost more than a place there.
+    const int64_t size = rows * WIDTH, bytes = size * (int64_t)sizeof(T), powers = POWER == GENERAL;
+    const bool copy = bytes * (2 + powers) <= CACHE_BYTES, keep = powers && bytes <= (int64_t)KEEP_BYTES;
+    T* memory = copy || keep ? (T*)scratch.get(bytes * ((copy ? 2 : 0) + (keep ? 1 : 0))) : nullptr;
+    T *kept = keep ? memory : nullptr, *copies = copy && memory ? memory + (keep ? size : 0) : nullptr;
+    T* copied_g = copies ? copies + size : nullptr;
     V alpha[VECTORS], shift[VECTORS], gamma[VECTORS], c[VECTORS], rho[VECTORS], removed[VECTORS];
     Slope<T, POWER, PHI> pull[VECTORS];
     Spreading<T> push[VECTORS] = {Spreading<T>(job), Spreading<T>(job)};
@@ -48,17 +50,16 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     for (int64_t i = 0; i < rows;) {
         int64_t end = rows - i < 256 ? rows : i + 256;
         for (; i < end; i++) {
-            ask_for(x.row(i + AHEAD)), ask_for(g.row(i + AHEAD));
-            for (int j = 0; j < VECTORS; j++) {
+            ask_for<WIDTH>(x.row(i + AHEAD)), ask_for<WIDTH>(g.row(i + AHEAD));
+            GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
                 V xv = block.take(x.row(i), j), gv = block.take(g.row(i), j);
                 V z = (xv - removed[j]) + shift[j];
                 g0[j].part += gv, g1[j].part += gv * (z * rho[j]);
                 if (!PLAIN) d0[j].part += push[j].direction(z, pushed[j], every);
                 V w = pull[j].add(xv - c[j], xv, pulled[j], every);
-                if (!copies) continue;
                 const int64_t at = i * WIDTH + j * N;
-                store(copies + at, xv), store(copied_g + at, gv);
-                if (POWER == GENERAL) store(kept + at, w);
+                if (POWER == GENERAL && kept) store(kept + at, w);
+                if (copies) store(copies + at, xv), store(copied_g + at, gv);
             }
         }
         for (int j = 0; j < VECTORS; j++)
@@ -87,16 +88,16 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     }
     PushSums<T> ignored;
     for (int64_t i = 0; i < rows; i++) {
-        if (!copies) ask_for(x.row(i + AHEAD)), ask_for(g.row(i + AHEAD));
-        ask_to_write(dx.row(i + AHEAD));
-        for (int j = 0; j < VECTORS; j++) {
+        if (!copies) ask_for<WIDTH>(x.row(i + AHEAD)), ask_for<WIDTH>(g.row(i + AHEAD));
+        ask_to_write<WIDTH>(dx.row(i + AHEAD));
+        GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
             const int64_t at = i * WIDTH + j * N;
             V xv = copies ? load(copies + at) : block.take(x.row(i), j);
             V gv = copies ? load(copied_g + at) : block.take(g.row(i), j);
             V z = (xv - removed[j]) + shift[j];
             V dz = gv * scale[j] + (PLAIN ? z : push[j].direction(z, ignored, every)) * by_spread[j];
-            V w = POWER == GENERAL && copies ? load(kept + at)
-                                             : pull[j].at(xv - c[j], xv, edge_lower[j], edge_upper[j]);
+            V w = POWER == GENERAL && kept ? load(kept + at)
+                                           : pull[j].at(xv - c[j], xv, edge_lower[j], edge_upper[j]);
             block.put(dx.row(i), j, dz + w * by_center[j]);
         }
     }

@@ -13,6 +13,14 @@ struct ValueSums {
     T* of[SUMS] = {nullptr, nullptr, nullptr, nullptr};
 };
 
+template <class T, PieceKind K>
+GN_INLINE void add_values(const ValueSums<T>& values, Piece<T, K> piece, typename Of<T>::V d_gamma,
+                          typename Of<T>::V d_beta) {
+    if (values.of[D_GAMMA]) add_to(values.of[D_GAMMA], piece, d_gamma);
+    if (values.of[D_BETA]) add_to(values.of[D_BETA], piece, d_beta);
+}
+
+// PLAIN: no spread or rms, and the same α and shift for all values, or all of a run.
 template <class E, Power POWER, bool PLAIN, bool PHI>
 static void backward_row_as(const Job& job, int64_t group, double* run_sums, double& d_phi,
                             ValueSums<typename Computing<E>::T> values, Scratch& scratch) {
@@ -48,7 +56,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     auto finish = [&](double* sums) {  // of a run, or of all runs if they have the same parameters
         flush();
         if (per_value) {
-            with_center = sum_g, with_spread = sum_gx, directions = sum_d;
+            with_center = PLAIN ? (double)alpha * sum_g : sum_g, with_spread = sum_gx, directions = sum_d;
             return;
         }
         with_center += (double)alpha * gamma * sum_g, with_spread += (double)gamma * sum_gx;
@@ -67,8 +75,12 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
             each_piece<T>(i, end, [&](auto piece) __attribute__((always_inline)) {
                 V xv = piece.take(xr), gv = piece.only(piece.take(gr));
                 if (PLAIN) {
-                    V z = (xv - removed) + shift;
-                    g0 += gv, g1 += gv * (z * rho);
+                    V z = (xv - removed) + shift, hat = z * rho, h = gv;
+                    if (per_value) {
+                        h = gv * of.along(of.gammas, piece, (T)1);
+                        add_values(values, piece, gv * hat, gv);
+                    }
+                    g0 += h, g1 += h * hat;
                     if (per_run) d0 += piece.only(z);
                 } else {
                     V a = of.along(per_value ? of.alphas : nullptr, piece, alpha);
@@ -78,8 +90,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
                     g1 += h * hat;
                     if (per_value) {
                         g0 += h * a, d0 += sigma * a;
-                        if (values.of[D_GAMMA]) add_to(values.of[D_GAMMA], piece, gv * hat);
-                        if (values.of[D_BETA]) add_to(values.of[D_BETA], piece, gv);
+                        add_values(values, piece, gv * hat, gv);
                     } else {
                         g0 += h, d0 += sigma;
                     }
@@ -92,7 +103,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
         }
         if (per_run || run == job.runs - 1) finish(run_sums + (per_run ? run * SUMS : 0));
     }
-    if (PLAIN && job.parameters == PER_GROUP) {  // the deviations add up to a number that forward knows
+    if (PLAIN && !per_run) {  // the deviations add up to a number that forward knows
         run_sums[D_SHIFT] = n * state[MEAN_Z];
         directions = (double)of.alpha_of(0) * run_sums[D_SHIFT];
     }
@@ -125,7 +136,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
             V xv = piece.take(xr), gv = piece.take(gr), dz;
             if (PLAIN) {
                 V z = (xv - removed) + shift;
-                dz = gv * scale + z * by_spread;
+                dz = gv * (per_value ? rho * of.along(of.gammas, piece, (T)1) : scale) + z * by_spread;
             } else {
                 V a = of.along(per_value ? of.alphas : nullptr, piece, alpha);
                 V z = (xv - a * c) + (per_value && of.shifts ? piece.take(of.shifts) : shift);
@@ -148,7 +159,7 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
     typedef typename Computing<E>::T T;
     const double* state = job.state + group * STATE_SIZE;
     const double phi = phi_of<T>(job, group);
-    const bool plain = job.spread <= RMS && job.parameters != PER_VALUE;
+    const bool plain = job.spread <= RMS && (job.parameters != PER_VALUE || (!job.alphas && !job.shifts));
     const Power power = power_of(job, state, phi);
     const bool has_phi = power == ROOT || power == ANY || power == GENERAL || phi == 2;
     const bool need_phi = job.d_phi && has_phi && state[UNIT] > 0;

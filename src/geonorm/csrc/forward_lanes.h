@@ -1,121 +1,9 @@
-// Forward of a block of neighbouring groups in the layout LANES: all lanes sweep together until the slowest is done.
+// Forward of a block of neighbouring groups in the layout LANES.
 #pragma once
-#include "lanes.h"
-#include "scratch.h"
+#include "lane_search.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {
-
-// The searches of all lanes of a block.
-template <class T>
-struct LaneSearch {
-    typedef typename Of<T>::V V;
-    typedef typename Of<T>::I I;
-    enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
-    Search search[WIDTH];
-    Exponent exponent;  // of all lanes; the general path with `s` per lane if they differ
-    V s[VECTORS];
-    bool below_two;  // φ < 2 in all lanes
-
-    // φ of each lane that is to be solved; the others stay inactive.
-    void start(const double* phi, const bool* solve, const Moments* m, int64_t members, int64_t width) {
-        exponent = exponent_of(phi[0]);
-        below_two = true;
-        for (int l = 0; l < WIDTH; l++) {
-            bool used = l < width;
-            if (used && phi[l] != phi[0]) exponent.path = PATH_GENERAL;
-            if (used && phi[l] > 2) below_two = false;
-            s[l / N][l % N] = (T)((used ? phi[l] : 1.5) - 2);
-            if (used && solve[l])
-                search[l].start(phi[l], Of<T>::eps, (double)members, m[l].lowest, m[l].highest, m[l].mean);
-            else
-                search[l].active = false;
-        }
-    }
-    bool active() const {
-        for (int l = 0; l < WIDTH; l++)
-            if (search[l].active) return true;
-        return false;
-    }
-
-    // TIES: values may lie at y, or φ > 2. Otherwise sums and differences tell both sides, see sweep.h; false if a value
-    // does lie at y.
-    template <Power POWER, bool TIES>
-    bool sweep(const T* u, int64_t rows, Sums* sums) {
-        V head[VECTORS], rest[VECTORS], inverse[VECTORS], closest[VECTORS];
-        for (int l = 0; l < WIDTH; l++) {
-            Search& one = search[l];
-            Point<T> y(one.active ? one.y : 0);
-            if (one.active) one.y = y.snapped();
-            T inv = (T)(one.active ? 1 / one.scale : 0);
-            head[l / N][l % N] = y.head, inverse[l / N][l % N] = inv, rest[l / N][l % N] = y.rest * inv;
-            sums[l] = Sums{0, 0, 0, 0, 0};
-        }
-        const V tiny = all((T)TINY);
-        for (int j = 0; j < VECTORS; j++) closest[j] = all((T)1e30);
-        for (int64_t first = 0; first < rows; first += 256) {
-            const int64_t end = rows - first < 256 ? rows : first + 256;
-            for (int j = 0; j < VECTORS; j++) {  // one after the other: the sums of both would not fit the registers
-                V A = {}, B = {}, C = {}, D = {}, nearest = closest[j];
-                const V h = head[j], t = rest[j], inv = inverse[j], power = s[j];
-                for (int64_t i = first; i < end; i++) {
-                    V r = (load(u + i * WIDTH + j * N) - h) * inv - t, a = absolute(r);
-                    nearest = smaller(a, nearest);
-                    V w = slope<POWER, T>(TIES ? larger(a, tiny) : a, power, exponent.path);
-                    if (TIES) {
-                        V p = r * w;
-                        I up = r > (T)0, down = r < (T)0;
-                        A += choose(up, p), B += choose(down, p), C += choose(up, w), D += choose(down, w);
-                    } else {
-                        A += r * w, B += a * w, C += w, D += with_sign(w, r);
-                    }
-                }
-                closest[j] = nearest;
-                for (int k = 0; k < N; k++) {
-                    Sums& sum = sums[j * N + k];
-                    sum.above += A[k], sum.below -= B[k], sum.above_slope += C[k], sum.below_slope += D[k];
-                }
-            }
-        }
-        bool good = true;
-        for (int l = 0; l < WIDTH; l++) {
-            Sums& sum = sums[l];
-            sum.closest = closest[l / N][l % N];
-            if (TIES || !search[l].active) continue;
-            good = good && sum.closest > TINY;
-            double difference = sum.above, sizes = -sum.below, slopes = sum.above_slope, signed_slopes = sum.below_slope;
-            sum.above = most_of(0.5 * (sizes + difference), 0), sum.below = most_of(0.5 * (sizes - difference), 0);
-            sum.above_slope = most_of(0.5 * (slopes + signed_slopes), 0);
-            sum.below_slope = most_of(0.5 * (slopes - signed_slopes), 0);
-        }
-        return good;
-    }
-
-    template <Power POWER>
-    void sweep(const T* u, int64_t rows, Sums* sums) {
-        const Power free_of_ties = POWER == GENERAL ? GENERAL_BELOW_TWO : POWER;
-        if (!below_two || !sweep<free_of_ties, false>(u, rows, sums)) sweep<POWER, true>(u, rows, sums);
-    }
-
-    void run(const T* u, int64_t rows, int most = MAX_SWEEPS) {
-        Sums sums[WIDTH];
-        for (int k = 0; k < most && active(); k++) {
-            switch (exponent.power()) {
-                case ROOT: sweep<ROOT>(u, rows, sums); break;
-                case GENERAL: sweep<GENERAL>(u, rows, sums); break;
-                default: sweep<ANY>(u, rows, sums);
-            }
-            for (int l = 0; l < WIDTH; l++) {
-                Search& one = search[l];
-                if (!one.active) continue;
-                one.evaluate(sums[l]);
-                if (one.wants_neighbours(sums[l]))
-                    one.step_by_nearest(sums[l], neighbours(u + l, rows, WIDTH, Point<T>(one.y), one.scale));
-                one.advance();
-            }
-        }
-    }
-};
 
 // Copies the block into u, row by row, and measures every lane on the way.
 template <class E, class T>
@@ -137,9 +25,9 @@ static void measure_lanes(const LaneBlock<T>& block, LanePlace<const E> x, T* u,
             int64_t end = block.rows - i < 256 ? block.rows : i + 256;
             V s[VECTORS] = {}, q[VECTORS] = {};
             for (; i < end; i++)
-                for (int j = 0; j < VECTORS; j++) {
+                GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
                     V v = pass ? load(u + i * WIDTH + j * N) : block.take(x.row(i), j), d = v - base[j];
-                    if (!pass && j == 0) ask_for(x.row(i + AHEAD));
+                    if (!pass && j == 0) ask_for<WIDTH>(x.row(i + AHEAD));
                     if (!pass) store(u + i * WIDTH + j * N, v);
                     s[j] += d, q[j] += d * d;
                     lowest[j] = smaller(v, lowest[j]), highest[j] = larger(v, highest[j]);
@@ -171,20 +59,21 @@ static void solve_lanes(const T* u, const LaneBlock<T>& block, const double* phi
     if (!any) return;
     double from[WIDTH];
     for (int l = 0; l < WIDTH; l++) from[l] = m[l].mean;
-    if (block.rows >= 1024) {  // start from the center of some of the rows
-        int64_t stride = block.rows / 512 > 8 ? block.rows / 512 : 8, count = block.rows / stride;
+    if (block.rows >= 8192) {  // start from the center of some of the rows
+        int64_t stride = block.rows / 512, count = block.rows / stride;
         double sum[WIDTH] = {};
         for (int64_t i = 0; i < count; i++)
             for (int l = 0; l < WIDTH; l++) sum[l] += sample[i * WIDTH + l] = u[i * stride * WIDTH + l];
         lanes.start(phi, solve, m, count, block.width);
-        lanes.run(sample, count, 3);
+        lanes.run(sample, count, sample + count * WIDTH, 3);
         for (int l = 0; l < WIDTH; l++)
             if (solve[l]) from[l] += lanes.search[l].center - sum[l] / count;
     }
     lanes.start(phi, solve, m, block.rows, block.width);
     for (int l = 0; l < WIDTH; l++)
         if (solve[l]) lanes.search[l].center = lanes.search[l].y = most_of(m[l].lowest, least_of(m[l].highest, from[l]));
-    lanes.run(u, block.rows);
+    lanes.approach(u, block.rows, m);
+    lanes.run(u, block.rows, sample);
     for (int l = 0; l < WIDTH; l++)
         if (solve[l]) center[l] = lanes.search[l].center;
 }
@@ -274,7 +163,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
             int64_t end = rows - i < 256 ? rows : i + 256;
             V part[VECTORS] = {};
             for (; i < end; i++)
-                for (int j = 0; j < VECTORS; j++) {
+                GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
                     V a = absolute((load(u + i * WIDTH + j * N) - removed[j]) + shift[j]);
                     part[j] += a, most[j] = larger(a, most[j]);
                     if (job.spread == ROBUST) store(second + i * WIDTH + j * N, a), least[j] = smaller(a, least[j]);
@@ -284,7 +173,8 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
         Moments sizes[WIDTH];
         double psi[WIDTH], middle[WIDTH];
         for (int l = 0; l < WIDTH; l++) {
-            sizes[l] = Moments{sum[l] / rows, 0, least[l / N][l % N], most[l / N][l % N], m[l].finite};
+            const double mean = sum[l] / rows;
+            sizes[l] = Moments{mean, HALF_NORMAL * mean * mean, least[l / N][l % N], most[l / N][l % N], m[l].finite};
             psi[l] = job.psi;
             middle[l] = sizes[l].lowest == sizes[l].highest ? sizes[l].lowest : sizes[l].mean;
         }
@@ -311,8 +201,8 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
         scale[j] = rho * block.parameters(job, job.gammas, j, 1), offset[j] = block.parameters(job, job.betas, j, 0);
     }
     for (int64_t i = 0; i < rows; i++) {
-        ask_to_write(y.row(i + AHEAD));
-        for (int j = 0; j < VECTORS; j++) {
+        ask_to_write<WIDTH>(y.row(i + AHEAD));
+        GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
             V z = (load(u + i * WIDTH + j * N) - removed[j]) + shift[j];
             block.put(y.row(i), j, z * scale[j] + offset[j]);
         }

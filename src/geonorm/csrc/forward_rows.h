@@ -1,5 +1,6 @@
 // Forward of one group in the layout ROWS. The group is packed into scratch memory once; every sweep runs from there.
 #pragma once
+#include "approach.h"
 #include "rows.h"
 #include "scratch.h"
 
@@ -103,7 +104,7 @@ static void find_center(const T* u, int64_t n, double phi, const Moments& m, T* 
     }
     Exponent exponent = exponent_of(phi);
     Search search;
-    search.start(phi, Of<T>::eps, (double)n, m.lowest, m.highest, start_from_sample(u, n, exponent, m.mean, second));
+    search.start(phi, Of<T>::eps, (double)n, m.lowest, m.highest, start_near(u, n, exponent, m, second));
     run_search(search, u, n, exponent);
     state[center] = state[lower] = state[upper] = rounded<T>(search.center);
 }
@@ -144,9 +145,10 @@ static void find_spread(const Job& job, const RowParameters<T>& of, const T* u, 
     typedef typename Of<T>::V V;
     const int64_t n = job.runs * job.length;
     const double c = state[CENTER];
-    if (job.parameters == PER_GROUP) state[MEAN_Z] = m.mean - (double)of.alpha_of(0) * c + of.shift_of(0);
+    const bool alike = job.parameters == PER_GROUP || (!of.alphas && !of.shifts);  // all values have the same α and shift
+    if (alike) state[MEAN_Z] = m.mean - (double)of.alpha_of(0) * c + of.shift_of(0);
     if (job.spread == NO_SPREAD) return set_spread<T>(state, job, 1);
-    if (job.spread == RMS && job.parameters == PER_GROUP)
+    if (job.spread == RMS && alike)
         return set_spread<T>(state, job, sqrt(m.var + state[MEAN_Z] * state[MEAN_Z]));
     double sum = 0, largest = 0, smallest = INFINITY;
     V part = {}, most = {}, fewest = all((T)INFINITY);
@@ -170,7 +172,7 @@ static void find_spread(const Job& job, const RowParameters<T>& of, const T* u, 
     if (spread == RMS) return set_spread<T>(state, job, sqrt(sum / n));
     if (spread == MEAN_ABS) return set_spread<T>(state, job, sum / n);
     if (spread == MAX_ABS) return set_spread<T>(state, job, largest);
-    Moments sizes = {sum / n, 0, smallest, largest, true};
+    Moments sizes = {sum / n, HALF_NORMAL * (sum / n) * (sum / n), smallest, largest, true};
     find_center<T>(second, n, job.psi, sizes, second + n, state, MIDDLE, LOWER_2, UPPER_2);
     set_distances<T>(state, state[MIDDLE], smallest, largest, UNIT_2, LEAST_2);
     double value = rounded<T>(job.psi_factor * state[MIDDLE]), least = rounded<T>(job.spread_floor * (sum / n));

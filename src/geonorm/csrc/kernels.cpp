@@ -14,10 +14,10 @@ namespace GEONORM_ISA {
 template <class E>
 static Status forward_row_tiles(const Job& job, int64_t first, int64_t last, int64_t tile, Scratch& scratch,
                                 Scratch& memory) {
-    const int64_t bytes = tile * job.runs * job.length * (int64_t)sizeof(E);
+    const int64_t bytes = tile * packed_stride(job, sizeof(E)) * (int64_t)sizeof(E);
     char *x = (char*)memory.get(2 * bytes), *y = x + bytes;
     if (!x) return REFUSED;
-    Job packed = packed_job(job);
+    Job packed = packed_job(job, sizeof(E));
     Status worst = DONE;
     for (int64_t i = first; i < last && worst == DONE; i += tile) {
         const int64_t end = last - i < tile ? last : i + tile;
@@ -47,10 +47,10 @@ static Status forward_units(const Job& job, int64_t first, int64_t last) {
 template <class E>
 static bool backward_row_tiles(const Job& job, int64_t first, int64_t last, int64_t tile, double* sums, double* d_phi,
                                Scratch& scratch, Scratch& memory) {
-    const int64_t bytes = tile * job.runs * job.length * (int64_t)sizeof(E);
+    const int64_t bytes = tile * packed_stride(job, sizeof(E)) * (int64_t)sizeof(E);
     char *x = (char*)memory.get(3 * bytes), *g = x + bytes, *dx = g + bytes;
     if (!x) return false;
-    Job packed = packed_job(job);
+    Job packed = packed_job(job, sizeof(E));
     for (int64_t i = first; i < last; i += tile) {
         const int64_t end = last - i < tile ? last : i + tile;
         packed.x = from_group_0(x, job, i, sizeof(E)), packed.g = from_group_0(g, job, i, sizeof(E));

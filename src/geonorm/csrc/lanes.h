@@ -10,13 +10,14 @@ namespace GEONORM_ISA {
 // to guess, and often in few sets of the first.
 enum { AHEAD = 8 };
 
-template <class E>
+// All lines of a block's row.
+template <int WIDTH, class E>
 GN_INLINE void ask_for(const E* row) {
-    __builtin_prefetch(row, 0, 2);
+    for (int i = 0; i < WIDTH; i += LINE_BYTES / (int)sizeof(E)) __builtin_prefetch(row + i, 0, 2);
 }
-template <class E>
+template <int WIDTH, class E>
 GN_INLINE void ask_to_write(E* row) {
-    __builtin_prefetch(row, 1, 2);
+    for (int i = 0; i < WIDTH; i += LINE_BYTES / (int)sizeof(E)) __builtin_prefetch(row + i, 1, 2);
 }
 
 // Where the rows of a block lie in a tensor.

@@ -6,6 +6,8 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
+static const double HALF_NORMAL = 0.5708;  // var|z| / (mean|z|)² of a normal z: where a guess of the former will do
+
 struct Moments {
     double mean, var, lowest, highest;
     bool finite;

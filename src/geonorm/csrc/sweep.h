@@ -139,24 +139,5 @@ static void run_search(Search& search, const T* x, int64_t n, Exponent exponent,
     }
 }
 
-// A start for the search: the mean of all values, plus how far the center of every `stride`-th one lies from their mean.
-// That difference is much less noisy than the center of so few values.
-template <class T>
-static double start_from_sample(const T* x, int64_t n, Exponent exponent, double mean, T* sample) {
-    if (n < 1024) return mean;
-    int64_t stride = n < 8192 ? 8 : n < 65536 ? 16 : n / 4096, count = n / stride;
-    T lowest = x[0], highest = x[0];
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++) {
-        T v = x[i * stride];
-        sample[i] = v, sum += v;
-        lowest = v < lowest ? v : lowest, highest = v > highest ? v : highest;
-    }
-    Search search;
-    search.start(exponent.phi, Of<T>::eps, (double)count, lowest, highest, sum / count);
-    run_search(search, sample, count, exponent, 3);
-    return mean + (search.center - sum / count);
-}
-
 }  // namespace GEONORM_ISA
 }  // namespace geonorm

@@ -18,12 +18,28 @@ GN_INLINE void copy_run(char* to, const char* from, int64_t bytes) {
         memcpy(to, from, bytes);
 }
 
+// Samples ahead that are asked of the memory: they lie too far apart for the hardware to guess.
+enum { SAMPLES_AHEAD = 4 };
+
+template <bool PACK>
+GN_INLINE void ask_for_run(const char* run, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += LINE_BYTES) __builtin_prefetch(run + i, PACK ? 0 : 1, 2);
+}
+
+// Elements from one packed group to the next: a line more than a group has, or all of them would fall into one set of the
+// cache where a group is a power of two.
+GN_INLINE int64_t packed_stride(const Job& job, int64_t size) {
+    return ((job.runs * job.length * size + LINE_BYTES - 1) / LINE_BYTES + 1) * LINE_BYTES / size;
+}
+
 // Groups [first, last) between their places in a tensor and packed memory.
 template <bool PACK>
 static void move_tile(const Job& job, char* tensor, char* packed, int64_t first, int64_t last, int64_t size) {
-    const int64_t run = job.length * size, group = run * job.runs;
+    const int64_t run = job.length * size, group = packed_stride(job, size) * size;
     for (int64_t i = 0; i < job.runs; i++) {
         char* place = tensor + (i * job.run_stride + first * job.group_stride) * size;
+        if (i + SAMPLES_AHEAD < job.runs)
+            ask_for_run<PACK>(place + SAMPLES_AHEAD * job.run_stride * size, run * (last - first));
         for (int64_t k = 0; k < last - first; k++) {
             char *here = packed + k * group + i * run, *there = place + k * run;
             PACK ? copy_run(here, there, run) : copy_run(there, here, run);
@@ -32,14 +48,15 @@ static void move_tile(const Job& job, char* tensor, char* packed, int64_t first,
 }
 
 // The same job on packed memory that holds the groups from `first` on. Addresses count from group 0, as in a tensor.
-GN_INLINE Job packed_job(const Job& job) {
+GN_INLINE Job packed_job(const Job& job, int64_t size) {
     Job packed = job;  // parameters are per group there, so that all runs of a group are one
-    packed.length = packed.run_stride = packed.group_stride = job.runs * job.length;
+    packed.length = packed.run_stride = job.runs * job.length;
+    packed.group_stride = packed_stride(job, size);
     packed.runs = 1;
     return packed;
 }
 GN_INLINE void* from_group_0(char* packed, const Job& job, int64_t first, int64_t size) {
-    return (void*)((uintptr_t)packed - (uintptr_t)(first * job.runs * job.length * size));
+    return (void*)((uintptr_t)packed - (uintptr_t)(first * packed_stride(job, size) * size));
 }
 
 }  // namespace GEONORM_ISA
