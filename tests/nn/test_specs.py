@@ -31,6 +31,7 @@ EXPECTED = [
     "l1bn",
     "rangebn",
     "robustbn",
+    "guardbn",
     "pop",
     "popin",
     "popgroup",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..ops import Axes
-from .groups import members
+from .groups import answered, members
 
 
 def grouping(dims: tuple[int, ...], group: str | None) -> Axes:
@@ -105,10 +105,5 @@ def _reduce(values: Tensor, how: str, name: str) -> Tensor:
 
     if torch.compiler.is_compiling():
         return result()
-    try:
+    with answered(name):
         return result()
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"a normalization over process group {name!r} got no answer: another process has ended, has failed, or "
-            "does not run the same layers (see the cause above); restart all processes from the last checkpoint"
-        ) from error

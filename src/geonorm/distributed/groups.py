@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
@@ -62,6 +64,18 @@ def members(name: str) -> Members:
     if dist.get_rank(group) < 0:
         raise RuntimeError(f"expected this process to be a member of process_group={name!r} (it is not)")
     return Members(group.group_name, group.size())
+
+
+@contextmanager
+def answered(name: str) -> Iterator[None]:
+    """A collective that fails within says which group it was, and what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"a normalization over process group {name!r} got no answer: another process has ended, has failed, or "
+            "does not run the same layers (see the cause above); restart all processes from the last checkpoint"
+        ) from error
 
 
 # What torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler with geonorm.

@@ -2,6 +2,7 @@
 
 from ._aug import AugNorm, affine_norm, aug_norm
 from ._center import CenterInfo, center, center_with_info
+from ._guard import Guarded, guard
 from ._norm import NormStatistics
 from ._pop import pop_norm
 from ._segments import segment_center, segment_spread
@@ -10,11 +11,13 @@ from ._spread import spread
 __all__ = [
     "AugNorm",
     "CenterInfo",
+    "Guarded",
     "NormStatistics",
     "affine_norm",
     "aug_norm",
     "center",
     "center_with_info",
+    "guard",
     "pop_norm",
     "segment_center",
     "segment_spread",

@@ -140,10 +140,13 @@ def aug_parts(
     batch_size: int | None = None,
     running: Running | None = None,
     measured: bool = True,
+    guard: float | None = None,
+    guard_counts: Tensor | None = None,
 ) -> tuple[Tensor, NormStatistics | None]:
     """What ``aug_norm`` and the layers call: ``running`` buffers follow, and statistics come back if ``measured``.
 
-    ``dim`` may be the groups themselves, which may extend over processes.
+    ``dim`` may be the groups themselves, which may extend over processes. ``guard``: of x as (N, C, *), normalized over
+    all but its channels; ``guard_counts`` is a tensor that the batch is added to.
     """
     check_floating(x)
     if batch is not None and dim is not None:
@@ -169,13 +172,16 @@ def aug_parts(
     for name, value in (("alpha", alpha), ("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)
-    rule = make_rule(spread, spread_phi, spread_floor, grad_floor, eps=eps, sweeps=sweeps, interior=interior)
+    rule = make_rule(
+        spread, spread_phi, spread_floor, grad_floor, eps=eps, sweeps=sweeps, interior=interior, guard=guard
+    )
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
         inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, share)
         output, statistics = normalize(inputs, Axes((0,)), rule, running, measured, learned)
         return output.reshape(()), statistics
-    return normalize(Inputs(x, power, alpha, None, weight, bias, share), groups, rule, running, measured, learned)
+    inputs = Inputs(x, power, alpha, None, weight, bias, share)
+    return normalize(inputs, groups, rule, running, measured, learned, guard_counts)
 
 
 def affine_norm(

@@ -69,6 +69,8 @@ def plan(of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None = 
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return None
     x, phi, alpha, *_ = of
+    if rule.guard is not None:
+        return None
     if of.weight is not None or not _is_plain(x) or x.layout is not torch.strided or x.is_neg():
         return None
     if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:

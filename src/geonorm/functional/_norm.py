@@ -59,6 +59,7 @@ class Rule(NamedTuple):
     centered: bool = True
     scaled: bool = True
     scale_first: bool = False
+    guard: float | None = None  # k: far samples are pulled onto a ball of k median distances first
 
 
 def _deviations(

@@ -7,16 +7,19 @@ see the whole tensor at once.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..ops import Axes, Grouping, Running, can_look, follow_batch
+from ..ops import Axes, Grouping, Running, can_look, count_guarded, follow_batch
 from . import _native
 from ._arguments import per_group
+from ._guard import judge_samples, pull
 from ._implicit import pack, unpack, visible
 from ._norm import Found, Incoming, Inputs, LearnedPhi, NormStatistics, Rule, backward, forward
+from ._rows import by_rows, normalize_rows
 
 _BLOCK = 1 << 20  # elements: fewer would not repay the solver's work per block
 Values = TypeVar("Values", Inputs, Found, Incoming)
@@ -29,12 +32,13 @@ def normalize(
     running: Running | None = None,
     measured: bool = True,
     learned: LearnedPhi | None = None,
+    counts: Tensor | None = None,
 ) -> tuple[Tensor, NormStatistics | None]:
     """The normalized x in x's dtype, and the statistics in the computing dtype (float32 for half precision).
 
     ``alpha``, ``shift``, ``gamma`` and ``beta`` broadcast to x; φ to the statistics; ``weight`` has x's shape. Entries
     of weight 0 come out as 0. The buffers of ``running`` follow the statistics, which come back if ``measured``.
-    With ``learned``, ``phi`` is its offset.
+    With ``learned``, ``phi`` is its offset. ``counts``: of guarded samples, which this batch is added to.
     """
     if groups.joint and torch._C._are_functorch_transforms_active():
         raise RuntimeError(
@@ -43,24 +47,81 @@ def normalize(
         )
     plan = None if groups.joint else _native.plan(of, groups, rule, learned)
     if plan is not None:
-        found = _native.run(of, plan, running, measured, lambda inputs: _on_torch(inputs, groups, rule, learned))
+        found = _native.run(of, plan, running, measured, lambda inputs: _on_torch(inputs, groups, rule, learned)[:2])
         if found is not None:
             return found
-    y, statistics = _on_torch(of, groups, rule, learned)
+    y, statistics, factor = _on_torch(of, groups, rule, learned)
     if running is not None:
         follow_batch(running, *statistics)
+    if counts is not None and factor is not None:
+        count_guarded(counts, factor)
     return y, statistics
 
 
 def _on_torch(
     of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None = None
-) -> tuple[Tensor, NormStatistics]:
+) -> tuple[Tensor, NormStatistics, Tensor | None]:
+    """Output, statistics, and the factors of guarded samples."""
     if learned is not None and isinstance(of.phi, Tensor) and isinstance(groups, Axes):
         phi = learned._replace(offset=of.phi).value()
         of = of._replace(phi=per_group(phi, of.x.shape, groups.dims, "phi"))
+    if rule.guard is not None and (finite := _finite_samples(of, groups)) is not None:
+        return _on_finite(finite, of, groups, rule, learned)
+    if by_rows(of, groups, rule):
+        assert isinstance(groups, Axes)
+        return normalize_rows(of, groups, rule)
+    factor = None
+    if rule.guard is not None:
+        of, factor = _pull_in(of, groups, rule.guard)
     arguments = visible(*of)
     y, *statistics = _Normalize.apply(*arguments, *unpack(groups), rule)  # type: ignore[no-untyped-call]
-    return y, NormStatistics(*statistics[:5])
+    if factor is not None and of.weight is not None:  # a sample that is not finite was left out: it stays NaN
+        y = torch.where(factor.isnan().reshape(-1, *[1] * (y.dim() - 1)), math.nan, y)
+    return y, NormStatistics(*statistics[:5]), factor
+
+
+def _finite_samples(of: Inputs, groups: Grouping) -> Tensor | None:
+    """Which samples are finite; None if all are, or if nobody may look."""
+    x = of.x
+    if groups.joint or not x.numel() or x.device.type != "cpu" or not can_look(x, of.weight):
+        return None
+    values = x.detach() if of.weight is None else torch.where(of.weight > 0, x.detach(), 0.0)
+    low, high = torch.aminmax(values.flatten(1), dim=1)
+    finite = low.isfinite() & high.isfinite()
+    return None if bool(finite.all()) else finite
+
+
+def _on_finite(
+    finite: Tensor, of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None
+) -> tuple[Tensor, NormStatistics, Tensor]:
+    """Samples that are not finite come out as NaN; to all others it is as if they were not there."""
+    rows = finite.nonzero().flatten()
+    factor = torch.where(finite, 1.0, math.nan).to(of.x.dtype)
+    y = torch.full_like(of.x, math.nan)
+    if not len(rows):
+        nothing = torch.full([1 if d != 1 else n for d, n in enumerate(y.shape)], math.nan, dtype=y.dtype)
+        mass = torch.zeros_like(nothing, dtype=torch.float64)
+        return y, NormStatistics(nothing, nothing, nothing, nothing, mass), factor
+    kept = of._replace(x=of.x[rows], weight=None if of.weight is None else of.weight[rows])
+    part, statistics, pulled = _on_torch(kept, groups, rule, learned)
+    assert pulled is not None
+    factor = factor.to(pulled.dtype).index_copy(0, rows, pulled)
+    return y.index_copy(0, rows, part), statistics, factor
+
+
+def _pull_in(of: Inputs, groups: Grouping, k: float) -> tuple[Inputs, Tensor]:
+    """The inputs after the guard, and the factors. Samples that are not finite weigh nothing."""
+    assert isinstance(groups, Axes)
+    verdict = judge_samples(of.x, k, of.weight, groups)
+    factor = verdict.factor
+    x, weight = pull(of.x, factor, verdict.center), of.weight
+    known = can_look(factor) and factor.device.type == "cpu" and not groups.joint
+    if not known or bool(factor.isnan().any()):
+        finite = ~factor.isnan().reshape(-1, *[1] * (x.dim() - 1))
+        computing = verdict.center.dtype
+        weight = finite.to(computing).expand(x.shape) if weight is None else torch.where(finite, weight, 0.0)
+        x = torch.where(finite, x, 0.0)
+    return of._replace(x=x, weight=weight), factor
 
 
 class _Normalize(torch.autograd.Function):

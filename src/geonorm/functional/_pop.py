@@ -123,6 +123,8 @@ def pop_parts(
     element_weight: Tensor | None = None,
     running: Running | None = None,
     measured: bool = True,
+    guard: float | None = None,
+    guard_counts: Tensor | None = None,
 ) -> tuple[Tensor, NormStatistics | None]:
     """What ``pop_norm`` and the layers call, as ``aug_parts``."""
     check_floating(x)
@@ -148,10 +150,11 @@ def pop_parts(
         centered=center,
         scaled=scale,
         scale_first=order == "scale_first",
+        guard=guard,
     )
     alpha, inside, gamma, outside = pop_parameters(x, weight, bias, kappa, center, scale, shift, order)
     inputs = Inputs(x, power, alpha, inside, gamma, outside, share)
-    return normalize(inputs, groups, rule, running, measured)
+    return normalize(inputs, groups, rule, running, measured, counts=guard_counts)
 
 
 def pop_parameters(

@@ -69,6 +69,7 @@ class PopLayer(NormLayer):
         share: Tensor | None,
         running: Running | None = None,
         measured: bool = False,
+        **guard: Any,
     ) -> tuple[Tensor, NormStatistics | None]:
         phi = self.phi
         return pop_parts(
@@ -86,6 +87,7 @@ class PopLayer(NormLayer):
             running=running,
             measured=measured,
             **self._function_options(),
+            **guard,
         )
 
     def _describe(self) -> str:

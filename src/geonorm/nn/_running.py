@@ -13,6 +13,7 @@ from ..distributed import grouping
 from ..functional import affine_norm
 from ..functional._arguments import spread_power
 from ..functional._aug import affine_of
+from ..functional._guard import check_k
 from ..ops import Axes, Running, statistics_paused
 from ._base import NormLayer, along_channels
 
@@ -33,6 +34,8 @@ class RunningNormLayer(NormLayer):
     running_scale: Tensor | None
     num_batches_tracked: Tensor | None
     process_group: str | None = None  # by name; layers over the batch may have one
+    guard: float | None = None
+    guard_counts: Tensor | None
 
     def _groups(self, input: Tensor) -> Axes:
         """The values of each channel: here, or over the process group in training. Evaluation waits for nobody."""
@@ -48,6 +51,18 @@ class RunningNormLayer(NormLayer):
             self.register_buffer(name, torch.empty(channels, **factory) if wanted else None)
         count = torch.tensor(0, dtype=torch.long, device=factory["device"]) if track else None
         self.register_buffer("num_batches_tracked", count)
+
+    def _set_guard(self, k: float | None, device: torch.device | str | None) -> None:
+        """The radius of the guard, and its counts, which are no part of the state."""
+        check_k(k, "guard")
+        self.guard = None if k is None else float(k)
+        counts = None if k is None else torch.zeros(4, dtype=torch.long, device=device)
+        self.register_buffer("guard_counts", counts, persistent=False)
+
+    def _guard_options(self) -> dict[str, Any]:
+        """What the guard adds to the functional call."""
+        counts = self.guard_counts if self.training and not statistics_paused() else None
+        return {"guard": self.guard, "guard_counts": counts}
 
     def reset_running_stats(self) -> None:
         """Running statistics of standard normal data, as torch starts them."""

@@ -29,6 +29,7 @@ class _AugBatchNorm(RunningNormLayer):
         *,
         bias: bool = True,
         process_group: Group | None = None,
+        guard: float | None = None,
         **options: Unpack[AugOptions],
     ) -> None:
         super().__init__()
@@ -38,6 +39,7 @@ class _AugBatchNorm(RunningNormLayer):
         self._set_options(options, (num_features,), (num_features,), factory)
         self._affine_parameters((num_features,), affine, affine and bias, factory)
         self._running_buffers(num_features, track_running_stats, factory)
+        self._set_guard(guard, device)
         self.reset_parameters()
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
@@ -69,6 +71,7 @@ class _AugBatchNorm(RunningNormLayer):
             running=self._running(),
             measured=False,
             **self._function_options(),
+            **self._guard_options(),
         )[0]
 
     def extra_repr(self) -> str:
@@ -76,6 +79,7 @@ class _AugBatchNorm(RunningNormLayer):
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}, {self._describe()}"
+            + ("" if self.guard is None else f", guard={self.guard:g}")
             + ("" if self.process_group is None else f", process_group={self.process_group!r}")
         )
 
@@ -101,6 +105,9 @@ class AugBatchNorm1d(_AugBatchNorm):
         bias: with ``affine``, learn β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
+        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
+            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
+            guard. See ``geonorm.functional.guard``.
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
 
     Shape:
@@ -137,6 +144,9 @@ class AugBatchNorm2d(_AugBatchNorm):
         bias: with ``affine``, learn β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
+        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
+            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
+            guard. See ``geonorm.functional.guard``.
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
 
     Shape:
@@ -173,6 +183,9 @@ class AugBatchNorm3d(_AugBatchNorm):
         bias: with ``affine``, learn β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
+        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
+            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
+            guard. See ``geonorm.functional.guard``.
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
 
     Shape:

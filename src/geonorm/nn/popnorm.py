@@ -12,6 +12,7 @@ from typing_extensions import Unpack
 from ..distributed import Group, group_name
 from ..functional import NormStatistics
 from ..functional._arguments import spread_power
+from ..functional._guard import judge_samples, pull
 from ..functional._pop import pop_parameters
 from ..ops import Axes, follow, statistics_paused
 from ._base import along_channels, check_batch_input, element_weight
@@ -36,6 +37,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
         *,
         bias: bool = True,
         process_group: Group | None = None,
+        guard: float | None = None,
         **options: Unpack[PopOptions],
     ) -> None:
         super().__init__()
@@ -45,6 +47,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
         self._set_pop(options, (num_features,), num_features, factory)
         self._affine_parameters((num_features,), affine and self.scale, affine and bias and self.center, factory)
         self._running_buffers(num_features, track_running_stats, factory)
+        self._set_guard(guard, device)
         extremes = track_running_stats and spread_power(self.spread) == math.inf
         for name in ("running_upper", "running_lower"):
             self.register_buffer(name, torch.empty(num_features, **factory) if extremes else None)
@@ -77,7 +80,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
             )
         extremes = self.training and self.running_upper is not None
         output, statistics = self._pop(
-            input, groups, lambda p: along_channels(p, input), share, self._running(), extremes
+            input, groups, lambda p: along_channels(p, input), share, self._running(), extremes, **self._guard_options()
         )
         if extremes and statistics is not None:
             self._follow_extremes(input, statistics, groups, share)
@@ -92,6 +95,10 @@ class _PopNorm(PopLayer, RunningNormLayer):
             return
         center = statistics.center.detach()
         values = input.detach().to(center.dtype)
+        if self.guard is not None:
+            verdict = judge_samples(values, self.guard, share, groups)
+            values = pull(values, verdict.factor, verdict.center)
+            values = torch.where(values.isnan(), center, values)
         if share is not None:
             values = torch.where((share > 0).expand_as(values), values, center)  # ignored: neither end
         low, high = groups.extremes(values)
@@ -127,6 +134,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}, {self._describe()}"
+            + ("" if self.guard is None else f", guard={self.guard:g}")
             + ("" if self.process_group is None else f", process_group={self.process_group!r}")
         )
 
@@ -150,6 +158,9 @@ class PopNorm1d(_PopNorm):
         bias: with ``affine``, learn the shift β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
+        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
+            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
+            guard. See ``geonorm.functional.guard``.
         options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
 
     Shape:
@@ -184,6 +195,9 @@ class PopNorm2d(_PopNorm):
         bias: with ``affine``, learn the shift β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
+        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
+            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
+            guard. See ``geonorm.functional.guard``.
         options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
 
     Shape:
@@ -218,6 +232,9 @@ class PopNorm3d(_PopNorm):
         bias: with ``affine``, learn the shift β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
+        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
+            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
+            guard. See ``geonorm.functional.guard``.
         options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
 
     Shape:

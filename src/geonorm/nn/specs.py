@@ -140,6 +140,12 @@ NORMS: dict[str, Norm] = {
             {"phi": math.inf, "spread": "max_abs"},
         ),
         Norm("robustbn", "robust center and robust spread over the batch", _AUG_BATCH, {"spread": "robust"}),
+        Norm(
+            "guardbn",
+            "BatchNorm that broken samples cannot break: far samples are pulled in before anything is measured",
+            _AUG_BATCH,
+            {"phi": 2.0, "guard": 3.0},
+        ),
         Norm("pop", "POP-Norm over the batch: before the operation, shift inside, divisor κ", _POP, {}, "batch", True),
         Norm(
             "popin",

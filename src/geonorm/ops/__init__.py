@@ -4,6 +4,7 @@ implementations."""
 from ._center import Center, center
 from .checks import can_look, check_values
 from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
+from .guard import GuardedMoments, Verdict, count_guarded, guarded_moments, judge
 from .native import describe as describe_backend
 from .native import using_backend
 from .running import Running, follow, follow_batch, pause_statistics, statistics_paused
@@ -12,14 +13,19 @@ __all__ = [
     "Axes",
     "Center",
     "Grouping",
+    "GuardedMoments",
     "Running",
     "Segments",
+    "Verdict",
     "can_look",
     "center",
     "check_values",
+    "count_guarded",
     "describe_backend",
     "follow",
     "follow_batch",
+    "guarded_moments",
+    "judge",
     "pause_statistics",
     "power_of_two",
     "statistics_paused",

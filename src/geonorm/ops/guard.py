@@ -1,0 +1,137 @@
+"""Which samples of a batch lie too far out: from each sample's moments per channel to one factor per sample.
+
+With m and v the mean and variance of sample i in channel c, a center y and scales s, the distance of a whole sample is
+
+    d_i² = (1/C) Σ_c [ v_ic + (m_ic − y_c)² ] / s_c²
+
+y is the joint center (the geometric median of the samples), approached by two Weiszfeld steps from the median of each
+channel, which brings it to within a few percent of a distance. s_c² is the median of v_ic + (m_ic − y_c)². The radius
+is R = k·median d, and a sample outside of it gets the factor R/d. Nothing here has a gradient: factors are constants,
+as that of gradient clipping.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+FEWEST = 4  # samples; among fewer nothing can be told
+MOST_FOR_CENTER = 256  # center and scales of a larger batch are those of every n-th sample
+STEPS = 2
+DEAD = 1e-6  # squared scales below this fraction of the largest are raised to it: a dead channel must not decide
+NEAREST = 1e-6  # smaller distances count as this in the weights of the center
+
+
+class Verdict(NamedTuple):
+    """Center and scale per channel; distance and factor per sample; the radius, all in one computing dtype.
+
+    A factor is 1 inside of the ball, R/d outside, and NaN for a sample with a value that is not finite, whose distance
+    is Inf. Where nothing can be told the radius is Inf.
+    """
+
+    center: Tensor
+    scale: Tensor
+    distance: Tensor
+    radius: Tensor
+    factor: Tensor
+
+
+class GuardedMoments(NamedTuple):
+    """Of the samples after they were pulled: mean and biased variance per channel, and how many samples count.
+
+    ``center`` and ``factor`` are those of the verdict.
+    """
+
+    center: Tensor
+    factor: Tensor
+    mean: Tensor
+    var: Tensor
+    samples: Tensor  # float64
+
+
+def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = None) -> Verdict:
+    """The samples of a batch by their moments per channel, ``[samples, channels]``: mean and standard deviation.
+
+    In float64, where the square of any float32 is finite; without a look at the data. ``present``: which channels a
+    sample has values in; one without any is left alone.
+    """
+    m, v = mean.double(), deviation.double().square()
+    finite = mean.isfinite() & deviation.isfinite()
+    counted = torch.ones_like(finite) if present is None else present
+    broken = (~finite & counted).any(1)
+    usable = counted.any(1) & ~broken
+    counted = counted & usable[:, None]
+    m, v = torch.where(counted, m, math.nan), torch.where(counted, v, math.nan)
+    some_m, some_v, some = (_some(value) for value in (m, v, counted))
+    y = column_median(some_m)
+    squares = squared_scale(some_m, some_v, y)
+    inverse = torch.where(squares > 0, 1 / squares, 0.0)
+
+    def distances(m: Tensor, v: Tensor) -> Tensor:
+        return ((v + (m - y).square()) * inverse).nanmean(1).sqrt()
+
+    for _ in range(STEPS):
+        weight = distances(some_m, some_v).clamp_min(NEAREST).reciprocal()[:, None]
+        total = torch.where(some, weight, 0.0).sum(0)
+        y = torch.where(some, weight * some_m, 0.0).sum(0) / torch.where(total > 0, total, 1.0)
+    d = distances(m, v)
+    radius = k * torch.where(usable, d, math.nan).nanmedian()
+    radius = torch.where((usable.sum() >= FEWEST) & (radius > 0), radius, math.inf)
+    factor = torch.where(usable & (d > radius), radius / d, 1.0)
+    factor = torch.where(broken, math.nan, factor)
+    d = torch.where(broken, math.inf, torch.where(usable, d, 0.0))
+    return Verdict(*[value.to(mean.dtype) for value in (y, squares.sqrt(), d, radius, factor)])
+
+
+def _some(values: Tensor) -> Tensor:
+    """All rows, or every n-th of many."""
+    if len(values) <= MOST_FOR_CENTER:
+        return values
+    return values[torch.arange(MOST_FOR_CENTER, device=values.device) * len(values) // MOST_FOR_CENTER]
+
+
+def column_median(m: Tensor) -> Tensor:
+    """The median of every column, NaN left out; halfway where two values share the middle. 0 for a column of NaN."""
+    middle = 0.5 * (m.nanmedian(0).values - (-m).nanmedian(0).values)
+    return torch.where(middle.isnan(), 0.0, middle)
+
+
+def squared_scale(m: Tensor, v: Tensor, y: Tensor) -> Tensor:
+    """The median of the squared distance in each channel, and at least a small fraction of that of the widest one."""
+    squares = (v + (m - y).square()).nanmedian(0).values
+    squares = torch.where(squares.isnan(), 0.0, squares)
+    return torch.maximum(squares, DEAD * squares.max())
+
+
+def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:
+    """The moments of a batch whose far samples were pulled; k = ∞ judges nobody."""
+    if k == math.inf:
+        center, factor = mean.new_zeros(mean.shape[1]), mean.new_ones(len(mean))
+    else:
+        verdict = judge(mean, deviation, k)
+        center, factor = verdict.center, verdict.factor
+    return GuardedMoments(center, factor, *combine(mean, deviation, center, factor))
+
+
+def combine(mean: Tensor, deviation: Tensor, center: Tensor, factor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and variance of all samples after the pull, from those of each; and how many samples count."""
+    f, y = factor.double()[:, None], center.double()
+    usable = ~f.isnan()
+    m = mean.double()
+    m = torch.where(usable, torch.where(f == 1, m, y + f * (m - y)), 0.0)
+    v = torch.where(usable, (f * deviation.double()).square(), 0.0)
+    samples = usable.double().sum()
+    count = torch.where(samples > 0, samples, math.nan)
+    total = m.sum(0) / count
+    var = (torch.where(usable, (m - total).square(), 0.0) + v).sum(0) / count
+    return total.to(mean.dtype), var.to(mean.dtype), samples
+
+
+@torch.no_grad()
+def count_guarded(counts: Tensor, factor: Tensor) -> None:
+    """Add a batch to the counts of a layer: batches, batches with a pull, samples pulled, samples not finite."""
+    pulled, broken = (factor < 1).sum(), factor.isnan().sum()
+    counts.add_(torch.stack([torch.ones_like(pulled), (pulled > 0).long(), pulled, broken]))
