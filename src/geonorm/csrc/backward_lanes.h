@@ -15,7 +15,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     typedef typename Of<T>::I I;
     enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
     const int64_t rows = block.rows;
-    const LanePlace<const E> x = block.in(job, (const E*)job.x), g = block.in(job, (const E*)job.g);
+    const LanePlace<const E> x = block.template in_x<E>(job), g = block.in(job, (const E*)job.g);
     const LanePlace<E> dx = block.in(job, (E*)job.dx);
     // What the second pass would have to fetch again, if it fits the cache, and powers, which cost more than a place there.
     const int64_t size = rows * WIDTH, bytes = size * (int64_t)sizeof(T), powers = POWER == GENERAL;

@@ -27,7 +27,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     typedef typename Computing<E>::T T;
     typedef typename Of<T>::V V;
     const int64_t n = job.runs * job.length, offset = group * job.group_stride;
-    const E *x = (const E*)job.x + offset, *g = (const E*)job.g + offset;
+    const E* g = (const E*)job.g + offset;
     E* dx = (E*)job.dx + offset;
     const double* state = job.state + group * STATE_SIZE;
     const RowParameters<T> of(job, group);
@@ -65,7 +65,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
         sum_g = sum_gx = sum_d = 0;
     };
     for (int64_t run = 0; run < job.runs; run++) {
-        const E *xr = x + run * job.run_stride, *gr = g + run * job.run_stride;
+        const E *xr = run_of<E>(job, group, run), *gr = g + run * job.run_stride;
         if (per_run) {
             alpha = of.alpha_of(run), gamma = of.gamma_of(run);
             removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(run));
@@ -126,7 +126,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     PushSums<T> unused;
     const bool keep_dz = per_value && (values.of[D_ALPHA] || values.of[D_SHIFT]);
     for (int64_t run = 0; run < job.runs; run++) {
-        const E *xr = x + run * job.run_stride, *gr = g + run * job.run_stride;
+        const E *xr = run_of<E>(job, group, run), *gr = g + run * job.run_stride;
         E* out = dx + run * job.run_stride;
         if (per_run || run == 0) {
             alpha = of.alpha_of(run), scale = all((T)((T)state[RHO] * of.gamma_of(run)));

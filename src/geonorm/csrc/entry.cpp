@@ -1,7 +1,10 @@
 // The C functions that Python calls: choice of the instruction set, threads, sums over groups, running statistics.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "kernels.h"
@@ -164,10 +167,104 @@ class LearnedPhi {
     std::vector<T> values_;
 };
 
+// The distances and factors of all samples, into job.verdict. REFUSED if a value is not finite.
+template <class T>
+static Status judge(const Job& job) {
+    const Kernels& kernels = chosen();
+    const Verdict<T> verdict(job);
+    const int64_t samples = verdict.samples, channels = verdict.channels, numbers = samples * channels;
+    const bool rows = job.layout == ROWS, one_each = !rows && job.positions == 1;
+    const bool as_they_are = one_each && element_size(job) == (int64_t)sizeof(T);
+    const int64_t threads = threads_for(job);
+    std::vector<T> moments(as_they_are ? 0 : one_each ? numbers : 2 * numbers), work(2 * channels);
+    std::vector<double> distance(samples);
+    T *mean = moments.data(), *var = one_each ? nullptr : mean + numbers;
+    Samples of = {as_they_are ? job.x : mean, var, samples, channels, samples < 256 ? samples : 256, sizeof(T) == 8,
+                  verdict.center, work.data(), work.data() + channels, distance.data()};
+    const int64_t size = WORTH_A_THREAD / (tensor_bytes(job) / element_size(job) / samples + 1) + 1;
+    if (!as_they_are)
+        in_chunks(samples, size, threads, [&](int64_t, int64_t first, int64_t last) {
+            kernels.sample_moments(job, first, last, mean, var);
+        });
+
+    const int64_t block = 32, blocks = (channels + block - 1) / block;
+    in_chunks(blocks, 1, of.some * channels < WORTH_A_THREAD ? 1 : threads, [&](int64_t, int64_t first, int64_t last) {
+        kernels.channel_medians(of, first * block, last * block < channels ? last * block : channels);
+    });
+    T widest = 0, *square = (T*)of.square, *inverse = (T*)of.inverse;
+    for (int64_t c = 0; c < channels; c++) widest = square[c] > widest ? square[c] : widest;
+    for (int64_t c = 0; c < channels; c++) {
+        const T least = (T)1e-6 * widest;  // a dead channel must not decide
+        square[c] = square[c] > least ? square[c] : least;
+        verdict.scale[c] = (T)sqrt(square[c]);
+        inverse[c] = square[c] > 0 ? (T)(1 / (square[c] * (double)channels)) : 0;
+    }
+    for (int step = 0; step < 2; step++) kernels.weiszfeld(of);
+    in_chunks(samples, WORTH_A_THREAD / (channels + 1) + 1, numbers < WORTH_A_THREAD ? 1 : threads,
+              [&](int64_t, int64_t first, int64_t last) { kernels.distances(of, first, last); });
+    for (int64_t i = 0; i < samples; i++) {
+        if (!(distance[i] < INFINITY)) distance[i] = kernels.far_distance(job, of, i);
+        if (std::isnan(distance[i])) return REFUSED;
+        verdict.distance[i] = (T)distance[i];
+    }
+    std::vector<double> sorted(distance);
+    std::nth_element(sorted.begin(), sorted.begin() + (samples - 1) / 2, sorted.end());
+    double radius = job.guard * sorted[(samples - 1) / 2];
+    if (samples < 4 || !(radius > 0)) radius = INFINITY;  // nothing can be told
+    *verdict.radius = (T)radius;
+    for (int64_t i = 0; i < samples; i++) verdict.factor[i] = distance[i] > radius ? (T)(radius / distance[i]) : 1;
+    return DONE;
+}
+
+// The samples that the guard has pulled: copies on the ball, and a list of where every run or row is to be read.
+template <class T>
+class PulledSamples {
+   public:
+    explicit PulledSamples(Job& job) : job_(job) {
+        if (!(job.guard > 0)) return;
+        const Verdict<T> verdict(job);
+        for (int64_t i = 0; i < job.samples; i++)
+            if (verdict.factor[i] < 1) pulled_.push_back(i);
+        if (pulled_.empty()) return;
+        const int64_t rows = job.layout == ROWS ? 1 : job.positions, row = tensor_bytes(job) / job.samples / rows;
+        copies_.reset((char*)malloc(pulled_.size() * rows * row));
+        if (!copies_) throw std::bad_alloc();
+        for (int64_t i = 0; i < job.samples * rows; i++) places_.push_back((const char*)job.x + i * row);
+        for (size_t k = 0; k < pulled_.size(); k++) {
+            char* copy = copies_.get() + k * rows * row;
+            chosen().pull_sample(job, pulled_[k], verdict.factor[pulled_[k]], verdict.center, copy);
+            for (int64_t i = 0; i < rows; i++) places_[pulled_[k] * rows + i] = copy + i * row;
+        }
+        places_.insert(places_.end(), 16, places_.back());  // rows ahead are asked for
+        job.places = places_.data();
+    }
+    void count() const {
+        if (!(job_.guard > 0) || !job_.guard_counts) return;
+        job_.guard_counts[0]++, job_.guard_counts[1] += !pulled_.empty(), job_.guard_counts[2] += pulled_.size();
+    }
+    void scale_gradients() const {
+        for (int64_t i : pulled_) chosen().scale_sample(job_, i, Verdict<T>(job_).factor[i]);
+    }
+
+   private:
+    struct Free {
+        void operator()(char* memory) const { free(memory); }
+    };
+    const Job& job_;
+    std::vector<int64_t> pulled_;
+    std::unique_ptr<char, Free> copies_;
+    std::vector<const void*> places_;
+};
+
 template <class T>
 static Status forward(Job job) {
     const LearnedPhi<T> learned(job);
     const int64_t units = unit_count(job);
+    if (job.guard > 0) {
+        const Status status = judge<T>(job);
+        if (status != DONE) return status;
+    }
+    const PulledSamples<T> pulled(job);
     ask_for_large_pages(job.y, tensor_bytes(job));
     std::atomic<int64_t> worst{DONE};
     in_chunks(units, chunk_size(job, units), threads_for(job), [&](int64_t, int64_t first, int64_t last) {
@@ -177,6 +274,7 @@ static Status forward(Job job) {
     });
     if (worst.load() != DONE) return (Status)worst.load();
     report<T>(job);
+    pulled.count();
     return DONE;
 }
 
@@ -193,6 +291,7 @@ static void reduce(void* out, const double* sums, int64_t groups, int64_t period
 template <class T>
 static Status backward(Job job) {
     const LearnedPhi<T> learned(job);
+    const PulledSamples<T> pulled(job);
     ask_for_large_pages(job.dx, tensor_bytes(job));
     const int64_t groups = group_count(job), units = unit_count(job);
     const bool per_value = job.parameters == PER_VALUE;
@@ -237,6 +336,7 @@ static Status backward(Job job) {
     }
     reduce<T>(job.d_phi, d_phi.data(), groups, job.phi_count, 1, 1);
     learned.finish();
+    pulled.scale_gradients();
     return DONE;
 }
 
@@ -246,6 +346,11 @@ static bool sound(const Job& job) {
     if (job.phis ? job.phi_count < 1 : job.phi_high > 0) return false;
     if (!job.x || !job.state || job.spread < NO_SPREAD || job.spread > ROBUST) return false;
     if (job.parameters < PER_GROUP || job.parameters > PER_VALUE) return false;
+    if (job.guard != 0) {
+        const bool fits = job.layout == ROWS ? job.runs == job.samples && job.run_stride == job.groups * job.length
+                                             : job.segments == 1 && job.rows == job.samples * job.positions;
+        if (!(job.guard > 0) || !job.verdict || job.samples < 1 || job.positions < 1 || job.offsets || !fits) return false;
+    }
     if (job.layout == ROWS)
         return job.groups >= 0 && job.runs >= 1 && job.length >= 1 && (job.parameters != PER_VALUE || job.runs == 1);
     return job.layout == LANES && job.segments >= 0 && job.features >= 1 && job.parameters == PER_GROUP &&

@@ -17,7 +17,7 @@ static void measure_lanes(const LaneBlock<T>& block, LanePlace<const E> x, T* u,
         for (int64_t k = 0; k < few; k++) sum += block.take(x.row(block.rows / few * k), j);
         base[j] = sum / (T)few;
         base[j] = choose(base[j] - base[j] == (T)0, base[j]);
-        lowest[j] = highest[j] = block.take(x.first, j);
+        lowest[j] = highest[j] = block.take(x.row(0), j);
     }
     for (int pass = 0; pass < 2; pass++) {
         double sum[WIDTH] = {}, squares[WIDTH] = {};
@@ -108,7 +108,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
     T *second = u + size, *sample = u + size * copies;
 
     Moments m[WIDTH];
-    measure_lanes<E, T>(block, block.in(job, (const E*)job.x), u, m);
+    measure_lanes<E, T>(block, block.template in_x<E>(job), u, m);
     V removed[VECTORS], shift[VECTORS], scale[VECTORS], offset[VECTORS];
     double center[WIDTH], lower[WIDTH], upper[WIDTH];
     for (int l = 0; l < block.width; l++) {

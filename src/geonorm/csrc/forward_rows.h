@@ -46,23 +46,23 @@ static bool all_finite(const T* x, int64_t n) {
 
 // Copies a group into u (unless it lies there already) and measures it on the way, while it is in the nearest cache.
 template <class E, class T>
-static Moments measure_rows(const Job& job, const E* x, T* u, bool copy) {
+static Moments measure_rows(const Job& job, int64_t group, T* u, bool copy) {
     const int64_t count = job.runs * job.length;
     T base = 0;
     int few = count < 16 ? (int)count : 16;
     for (int k = 0; k < few; k++) {
         int64_t i = count / few * k;
-        base += (T)widen(x[i / job.length * job.run_stride + i % job.length]);
+        base += (T)widen(run_of<E>(job, group, i / job.length)[i % job.length]);
     }
     base /= (T)few;
     if (!(base - base == 0)) base = 0;
-    MomentSums<T> sums(base, (T)widen(x[0]));
+    MomentSums<T> sums(base, (T)widen(run_of<E>(job, group, 0)[0]));
     if (!copy) {
         sums.add(u, count);
     } else {
         int64_t done = 0, seen = 0;
         for (int64_t run = 0; run < job.runs; run++) {
-            const E* from = x + run * job.run_stride;
+            const E* from = run_of<E>(job, group, run);
             for (int64_t i = 0; i < job.length; i += BLOCK) {
                 int64_t end = job.length - i < BLOCK ? job.length : i + BLOCK;
                 each_piece<T>(i, end, [&](auto piece) __attribute__((always_inline)) {
@@ -213,7 +213,7 @@ static Status forward_row(const Job& job, int64_t group, Scratch& scratch) {
     T* u = copy ? second : (T*)x;
     if (copy) second += padded;
 
-    Moments m = measure_rows<E, T>(job, x, u, copy);
+    Moments m = measure_rows<E, T>(job, group, u, copy);
     E* y = (E*)job.y + group * job.group_stride;
     if (!m.finite) {
         if (all_finite(u, n)) return REFUSED;

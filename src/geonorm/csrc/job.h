@@ -27,7 +27,9 @@ struct Job {
     int64_t segments, features, rows;                        // LANES; `rows` per segment unless there are offsets
     int64_t parameters, period, phi_count;                   // parameters of group i are those of group i % period
     int64_t centered, spread;
+    int64_t samples, positions;  // of a guarded batch: ROWS has a run, LANES `positions` rows per sample
     double phi, alpha, eps, psi, psi_factor, spread_floor, grad_floor;
+    double guard;                         // radius in median distances; 0 for none
     double phi_low, phi_high, phi_start;  // φ = low + (high − low)·sigmoid(offset + start), if high > 0
     // Of one call.
     int64_t threads;
@@ -42,6 +44,22 @@ struct Job {
     void *running_mean, *running_var, *running_center, *running_scale;  // of the computing dtype, or null
     int64_t* batches;                                                   // a counter, or null
     void *d_phi, *d_alpha, *d_shift, *d_gamma, *d_beta;                 // of the computing dtype, or null
+    void* verdict;          // of a guarded batch, the computing dtype: see Verdict
+    int64_t* guard_counts;  // batches, batches with a pull, samples pulled, samples not finite; or null
+    // Set by the library: where each run (ROWS) or row (LANES) of x really lies, if some samples were pulled.
+    const void* const* places;
+};
+
+// What forward finds out about the samples of a guarded batch, one array behind the other.
+template <class T>
+struct Verdict {
+    T *factor, *distance, *center, *scale, *radius;  // samples, samples, channels, channels, 1
+    int64_t samples, channels;
+
+    explicit Verdict(const Job& job)
+        : factor((T*)job.verdict), samples(job.samples), channels(job.layout == ROWS ? job.groups : job.features) {
+        distance = factor + samples, center = distance + samples, scale = center + channels, radius = scale + channels;
+    }
 };
 
 // Numbers kept of each group for backward.

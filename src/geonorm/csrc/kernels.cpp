@@ -6,6 +6,7 @@
 #include "backward_rows.h"
 #include "forward_lanes.h"
 #include "forward_rows.h"
+#include "guard.h"
 #include "tiles.h"
 
 namespace geonorm {
@@ -22,7 +23,7 @@ static Status forward_row_tiles(const Job& job, int64_t first, int64_t last, int
     for (int64_t i = first; i < last && worst == DONE; i += tile) {
         const int64_t end = last - i < tile ? last : i + tile;
         packed.x = from_group_0(x, job, i, sizeof(E)), packed.y = from_group_0(y, job, i, sizeof(E));
-        move_tile<true>(job, (char*)job.x, x, i, end, sizeof(E));
+        move_tile<true>(job, (char*)job.x, x, i, end, sizeof(E), job.places);
         for (int64_t k = i; k < end && worst == DONE; k++) worst = forward_row<E>(packed, k, scratch);
         move_tile<false>(job, (char*)job.y, y, i, end, sizeof(E));
     }
@@ -55,7 +56,7 @@ static bool backward_row_tiles(const Job& job, int64_t first, int64_t last, int6
         const int64_t end = last - i < tile ? last : i + tile;
         packed.x = from_group_0(x, job, i, sizeof(E)), packed.g = from_group_0(g, job, i, sizeof(E));
         packed.dx = from_group_0(dx, job, i, sizeof(E));
-        move_tile<true>(job, (char*)job.x, x, i, end, sizeof(E));
+        move_tile<true>(job, (char*)job.x, x, i, end, sizeof(E), job.places);
         move_tile<true>(job, (char*)job.g, g, i, end, sizeof(E));
         for (int64_t k = i; k < end; k++)
             backward_row<E>(packed, k, sums + k * SUMS, d_phi[k], ValueSums<typename Computing<E>::T>(), scratch);
@@ -105,7 +106,8 @@ static void backward(const Job& job, int64_t first, int64_t last, double* sums, 
 #define GN_NAME_OF(x) #x
 #define GN_NAME(x) GN_NAME_OF(x)
 extern const Kernels kernels;
-const Kernels kernels = {GN_NAME(GEONORM_ISA), VECTORS * Of<float>::N, forward, backward};
+const Kernels kernels = {GN_NAME(GEONORM_ISA), VECTORS * Of<float>::N, forward, backward, sample_moments, channel_medians,
+                         weiszfeld, distances, far_distance, pull_sample, scale_sample};
 
 }  // namespace GEONORM_ISA
 }  // namespace geonorm

@@ -4,6 +4,19 @@
 
 namespace geonorm {
 
+// The samples of a batch by their moments per channel, [samples, channels], while the guard judges them.
+struct Samples {
+    const void *mean, *var;  // of the computing dtype; no var where a sample has one value per channel
+    int64_t samples, channels, some;
+    bool wide;                        // the computing dtype is double
+    void *center, *square, *inverse;  // per channel: y, s² and 1/(s²·channels)
+    double* distance;
+
+    // Center and scales are those of `some` samples, evenly spaced.
+    int64_t nth(int64_t i) const { return some == samples ? i : i * samples / some; }
+};
+static const double NEAREST_SAMPLE = 1e-6;  // smaller distances count as this in the weights of the center
+
 struct Kernels {
     const char* name;
     int lanes;  // groups side by side that one unit of the layout LANES takes, float32; float64 takes half
@@ -11,6 +24,14 @@ struct Kernels {
     Status (*forward)(const Job& job, int64_t first, int64_t last);
     // Units of backward. `sums`: SUMS per group (or run), `d_phi`: one per group, `values`: SUMS arrays or null.
     void (*backward)(const Job& job, int64_t first, int64_t last, double* sums, double* d_phi, void* const* values);
+    // The parts of the guard (guard.h): of samples [first, last), of channels, of all, of one sample.
+    void (*sample_moments)(const Job& job, int64_t first, int64_t last, void* mean, void* var);
+    void (*channel_medians)(const Samples& of, int64_t first, int64_t last);
+    void (*weiszfeld)(const Samples& of);
+    void (*distances)(const Samples& of, int64_t first, int64_t last);
+    double (*far_distance)(const Job& job, const Samples& of, int64_t sample);
+    void (*pull_sample)(const Job& job, int64_t sample, double factor, const void* center, void* to);
+    void (*scale_sample)(const Job& job, int64_t sample, double factor);
 };
 
 // A unit is a group (ROWS), or a block of neighbouring groups of one segment (LANES).

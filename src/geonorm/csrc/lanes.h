@@ -25,7 +25,9 @@ template <class E>
 struct LanePlace {
     E* first;
     int64_t stride;
-    E* row(int64_t i) const { return first + i * stride; }
+    const void* const* places = nullptr;  // of rows that lie elsewhere, whole ones: the block begins at `feature`
+    int64_t feature = 0;
+    E* row(int64_t i) const { return places ? (E*)places[i] + feature : first + i * stride; }
 };
 
 enum { VECTORS = 2 };  // vectors side by side in a block: a whole cache line of AVX2
@@ -46,7 +48,14 @@ struct LaneBlock {
     }
     template <class E>
     LanePlace<E> in(const Job& job, E* tensor) const {
-        return LanePlace<E>{tensor + first_row * job.features + feature, job.features};
+        return LanePlace<E>{tensor + first_row * job.features + feature, job.features, nullptr, 0};
+    }
+    // The rows of x: in their places, or where the guard has put the samples.
+    template <class E>
+    LanePlace<const E> in_x(const Job& job) const {
+        LanePlace<const E> place = in(job, (const E*)job.x);
+        place.places = job.places, place.feature = feature;
+        return place;
     }
     // Lanes of vector j that are used.
     int64_t used(int j) const { return width - j * N < N ? (width - j * N > 0 ? width - j * N : 0) : (int64_t)N; }

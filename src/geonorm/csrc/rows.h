@@ -34,6 +34,13 @@ struct RowParameters {
     }
 };
 
+// Run `run` of a group of x: in its place, or where the guard has put the sample.
+template <class E>
+GN_INLINE const E* run_of(const Job& job, int64_t group, int64_t run) {
+    const E* first = job.places ? (const E*)job.places[run] : (const E*)job.x + run * job.run_stride;
+    return first + group * job.group_stride;
+}
+
 // Whether all runs of a group follow each other in memory.
 GN_INLINE bool is_packed(const Job& job) { return job.runs == 1 || job.run_stride == job.length; }
 

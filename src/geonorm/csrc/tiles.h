@@ -32,12 +32,14 @@ GN_INLINE int64_t packed_stride(const Job& job, int64_t size) {
     return ((job.runs * job.length * size + LINE_BYTES - 1) / LINE_BYTES + 1) * LINE_BYTES / size;
 }
 
-// Groups [first, last) between their places in a tensor and packed memory.
+// Groups [first, last) between their places in a tensor and packed memory. `places`: of runs that lie elsewhere, or null.
 template <bool PACK>
-static void move_tile(const Job& job, char* tensor, char* packed, int64_t first, int64_t last, int64_t size) {
+static void move_tile(const Job& job, char* tensor, char* packed, int64_t first, int64_t last, int64_t size,
+                      const void* const* places = nullptr) {
     const int64_t run = job.length * size, group = packed_stride(job, size) * size;
     for (int64_t i = 0; i < job.runs; i++) {
         char* place = tensor + (i * job.run_stride + first * job.group_stride) * size;
+        if (places) place = (char*)places[i] + first * job.group_stride * size;
         if (i + SAMPLES_AHEAD < job.runs)
             ask_for_run<PACK>(place + SAMPLES_AHEAD * job.run_stride * size, run * (last - first));
         for (int64_t k = 0; k < last - first; k++) {
@@ -53,6 +55,7 @@ GN_INLINE Job packed_job(const Job& job, int64_t size) {
     packed.length = packed.run_stride = job.runs * job.length;
     packed.group_stride = packed_stride(job, size);
     packed.runs = 1;
+    packed.places = nullptr;
     return packed;
 }
 GN_INLINE void* from_group_0(char* packed, const Job& job, int64_t first, int64_t size) {

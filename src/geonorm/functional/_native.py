@@ -52,6 +52,7 @@ class Plan(NamedTuple):
     kind: bytes  # of the tensors, as the kernels read it
     strides: tuple[int, ...]  # of x as the kernels read it
     dtype: torch.dtype  # computing
+    guarded: bool
     offsets: Tensor | None = None
 
 
@@ -69,8 +70,6 @@ def plan(of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None = 
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return None
     x, phi, alpha, *_ = of
-    if rule.guard is not None:
-        return None
     if of.weight is not None or not _is_plain(x) or x.layout is not torch.strided or x.is_neg():
         return None
     if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
@@ -127,16 +126,30 @@ def _plan(
     choices = native.Numbers(
         rule.centered,
         _SPREADS[rule.power] if rule.scaled else native.NO_SPREAD,
+        *((0, 0) if rule.guard is None else (shape[0], math.prod(shape[2:]))),
         *numbers,
         rule.eps,
         rule.spread_phi,
         robust_factor(rule.spread_phi) if rule.power is None else 1.0,
         rule.spread_floor * MEAN_ABS_FACTOR,
         rule.grad_floor,
+        rule.guard or 0.0,
         *(between or ()),
     )
     strides = strides if segments is None else _contiguous_strides(shape)
-    return Plan(arrangement, native.kind(x_dtype, arrangement, choices), strides, dtype)
+    if rule.guard is not None and not _samples_are_apart(arrangement, shape, dims):
+        return None
+    return Plan(arrangement, native.kind(x_dtype, arrangement, choices), strides, dtype, rule.guard is not None)
+
+
+def _samples_are_apart(a: Arrangement, shape: torch.Size, dims: tuple[int, ...]) -> bool:
+    """Whether the kernels see samples, of x as (N, C, *): a run each, or some rows each."""
+    if dims != (0, *range(2, len(shape))):
+        return False
+    samples, positions = shape[0], math.prod(shape[2:])
+    if a.layout == LANES:
+        return a.segments == 1 and a.rows == samples * positions
+    return a.runs == samples and a.run_stride == a.groups * a.length
 
 
 def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
@@ -172,10 +185,11 @@ def _parameters(of: Inputs, plan: Plan) -> tuple[Tensor | None, ...]:
 
 
 def run(
-    of: Inputs, plan: Plan, running: Running | None, measured: bool, again: Again
+    of: Inputs, plan: Plan, running: Running | None, measured: bool, again: Again, counts: Tensor | None = None
 ) -> tuple[Tensor, NormStatistics | None] | None:
     """Output and statistics (if ``measured``); None if the kernels refuse the data. ``again``: the same on torch."""
     a, dtype = plan.arrangement, plan.dtype
+    verdict = None if not plan.guarded else torch.empty(2 * (len(of.x) + a.groups) + 1, dtype=dtype, device=CPU)
     buffers: tuple[Tensor | None, ...] = _NOTHING
     factor, follows = 0.0, False
     if running is not None and _can_follow(running, a, dtype):
@@ -188,12 +202,14 @@ def run(
         statistics = tuple([torch.empty(a.statistics_shape, dtype=dtype, device=CPU) for _ in range(4)])
         measured = True
     parameters = _parameters(of, plan)
-    if not native.forward(plan.kind, x, y, plan.offsets, parameters, state, statistics, buffers, factor):
+    if not native.forward(
+        plan.kind, x, y, plan.offsets, parameters, state, statistics, buffers, factor, verdict, counts
+    ):
         return None
     if follows:
         torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
     if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in of[:6]):
-        made = _Made(y, state, statistics, parameters, plan, again)
+        made = _Made(y, state, statistics, parameters, plan, again, verdict)
         outputs = _apply(*of[:6], made)
         y, statistics = (outputs[0], outputs[1:]) if measured else (outputs, statistics)
     if not measured:
@@ -232,6 +248,7 @@ class _Made(NamedTuple):
     parameters: tuple[Tensor | None, ...]
     plan: Plan
     again: Again
+    verdict: Tensor | None  # of a guarded batch
 
 
 class _Native(torch.autograd.Function):
@@ -252,7 +269,7 @@ class _Native(torch.autograd.Function):
         # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
         ctx.beta = None if beta is None else (beta.shape, beta.dtype)
         # The parameters as the kernels read them are aliases of the saved ones, or copies.
-        y, ctx.state, statistics, ctx.parameters, ctx.plan, ctx.again = made
+        y, ctx.state, statistics, ctx.parameters, ctx.plan, ctx.again, ctx.verdict = made
         ctx.numbers = [None if isinstance(value, Tensor) else value for value in (phi, alpha)]
         ctx.save_for_backward(x, *tensors, shift, gamma)
         ctx.set_materialize_grads(False)
@@ -275,7 +292,7 @@ class _Native(torch.autograd.Function):
             found = (None,) * 6
         else:
             kinds = [None if v is None else (v.shape, v.dtype) for v in (phi, alpha, shift, gamma)]
-            found = _gradients(x, needs, grads[0], ctx.plan, ctx.state, ctx.parameters, [*kinds, ctx.beta])
+            found = _gradients(x, needs, grads[0], ctx.plan, ctx.state, ctx.parameters, [*kinds, ctx.beta], ctx.verdict)
         return *found, None
 
 
@@ -291,6 +308,7 @@ def _gradients(
     state: Tensor,
     parameters: tuple[Tensor | None, ...],
     kinds: list[tuple[torch.Size, torch.dtype] | None],
+    verdict: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
     """By the kernels. ``kinds``: shape and dtype of φ, α, shift, γ and β."""
     a = plan.arrangement
@@ -301,7 +319,7 @@ def _gradients(
     for need, kind, expanded in zip(needs[1:], kinds, (a.phi_shape, *[a.parameter_shape] * 4), strict=True):
         shape = expanded if kind is None or kind[0].numel() != math.prod(expanded) else kind[0]
         found.append(torch.empty(shape, dtype=plan.dtype, device=CPU) if need else None)
-    native.backward(plan.kind, x, g, dx, plan.offsets, parameters, state, tuple(found))
+    native.backward(plan.kind, x, g, dx, plan.offsets, parameters, state, tuple(found), verdict)
     return dx, *[
         None if grad is None or kind is None else _like(grad, *kind) for grad, kind in zip(found, kinds, strict=True)
     ]

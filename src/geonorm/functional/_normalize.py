@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..ops import Axes, Grouping, Running, can_look, count_guarded, follow_batch
 from . import _native
-from ._arguments import per_group
+from ._arguments import floating, per_group
 from ._guard import judge_samples, pull
 from ._implicit import pack, unpack, visible
 from ._norm import Found, Incoming, Inputs, LearnedPhi, NormStatistics, Rule, backward, forward
@@ -47,14 +47,78 @@ def normalize(
         )
     plan = None if groups.joint else _native.plan(of, groups, rule, learned)
     if plan is not None:
-        found = _native.run(of, plan, running, measured, lambda inputs: _on_torch(inputs, groups, rule, learned)[:2])
+        again = lambda inputs: _on_torch(inputs, groups, rule, learned)[:2]  # noqa: E731
+        found = _native.run(of, plan, running, measured, again, counts)
         if found is not None:
             return found
+    if rule.guard is not None and not groups.joint and _may_read(of):
+        inside = _guard_apart(of, groups, rule, running, measured, learned, counts)
+        if inside is not None:
+            return inside
     y, statistics, factor = _on_torch(of, groups, rule, learned)
     if running is not None:
         follow_batch(running, *statistics)
     if counts is not None and factor is not None:
         count_guarded(counts, factor)
+    return y, statistics
+
+
+def _may_read(of: Inputs) -> bool:
+    """Whether Python may look at the samples without waiting for another device."""
+    return of.x.numel() > 0 and of.x.device.type == "cpu" and can_look(of.x, of.weight)
+
+
+def _guard_apart(
+    of: Inputs,
+    groups: Grouping,
+    rule: Rule,
+    running: Running | None,
+    measured: bool,
+    learned: LearnedPhi | None,
+    counts: Tensor | None,
+) -> tuple[Tensor, NormStatistics | None] | None:
+    """What takes a look at the samples: some are not finite, or the kernels take x only after the guard. Else None."""
+    assert isinstance(groups, Axes)
+    values = of.x.detach() if of.weight is None else torch.where(of.weight > 0, of.x.detach(), 0.0)
+    low, high = torch.aminmax(values.flatten(1), dim=1)
+    finite = low.isfinite() & high.isfinite()
+    if not bool(finite.all()):
+        return _among_finite(finite, of, groups, rule, running, measured, learned, counts)
+    unguarded = rule._replace(guard=None)
+    if _native.plan(of, groups, unguarded, learned) is None:
+        return None
+    assert rule.guard is not None
+    verdict = judge_samples(of.x, rule.guard, of.weight, groups)
+    inside = normalize(
+        of._replace(x=pull(of.x, verdict.factor, verdict.center)), groups, unguarded, running, measured, learned
+    )
+    if counts is not None:
+        count_guarded(counts, verdict.factor)
+    return inside
+
+
+def _among_finite(
+    finite: Tensor,
+    of: Inputs,
+    groups: Axes,
+    rule: Rule,
+    running: Running | None,
+    measured: bool,
+    learned: LearnedPhi | None,
+    counts: Tensor | None,
+) -> tuple[Tensor, NormStatistics | None]:
+    """Samples that are not finite come out as NaN; to all others it is as if they were not there."""
+    rows = finite.nonzero().flatten()
+    y, statistics = torch.full_like(of.x, math.nan), None
+    if len(rows):
+        kept = of._replace(x=of.x[rows], weight=None if of.weight is None else of.weight[rows])
+        part, statistics = normalize(kept, groups, rule, running, measured, learned, counts)
+        y = y.index_copy(0, rows, part)
+    elif measured:
+        nothing = groups.sum(torch.full_like(floating(of.x), math.nan))
+        statistics = NormStatistics(nothing, nothing, nothing, nothing, torch.zeros_like(nothing, dtype=torch.float64))
+    if counts is not None:
+        counts[3] += len(finite) - len(rows)
     return y, statistics
 
 
@@ -65,8 +129,6 @@ def _on_torch(
     if learned is not None and isinstance(of.phi, Tensor) and isinstance(groups, Axes):
         phi = learned._replace(offset=of.phi).value()
         of = of._replace(phi=per_group(phi, of.x.shape, groups.dims, "phi"))
-    if rule.guard is not None and (finite := _finite_samples(of, groups)) is not None:
-        return _on_finite(finite, of, groups, rule, learned)
     if by_rows(of, groups, rule):
         assert isinstance(groups, Axes)
         return normalize_rows(of, groups, rule)
@@ -78,35 +140,6 @@ def _on_torch(
     if factor is not None and of.weight is not None:  # a sample that is not finite was left out: it stays NaN
         y = torch.where(factor.isnan().reshape(-1, *[1] * (y.dim() - 1)), math.nan, y)
     return y, NormStatistics(*statistics[:5]), factor
-
-
-def _finite_samples(of: Inputs, groups: Grouping) -> Tensor | None:
-    """Which samples are finite; None if all are, or if nobody may look."""
-    x = of.x
-    if groups.joint or not x.numel() or x.device.type != "cpu" or not can_look(x, of.weight):
-        return None
-    values = x.detach() if of.weight is None else torch.where(of.weight > 0, x.detach(), 0.0)
-    low, high = torch.aminmax(values.flatten(1), dim=1)
-    finite = low.isfinite() & high.isfinite()
-    return None if bool(finite.all()) else finite
-
-
-def _on_finite(
-    finite: Tensor, of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None
-) -> tuple[Tensor, NormStatistics, Tensor]:
-    """Samples that are not finite come out as NaN; to all others it is as if they were not there."""
-    rows = finite.nonzero().flatten()
-    factor = torch.where(finite, 1.0, math.nan).to(of.x.dtype)
-    y = torch.full_like(of.x, math.nan)
-    if not len(rows):
-        nothing = torch.full([1 if d != 1 else n for d, n in enumerate(y.shape)], math.nan, dtype=y.dtype)
-        mass = torch.zeros_like(nothing, dtype=torch.float64)
-        return y, NormStatistics(nothing, nothing, nothing, nothing, mass), factor
-    kept = of._replace(x=of.x[rows], weight=None if of.weight is None else of.weight[rows])
-    part, statistics, pulled = _on_torch(kept, groups, rule, learned)
-    assert pulled is not None
-    factor = factor.to(pulled.dtype).index_copy(0, rows, pulled)
-    return y.index_copy(0, rows, part), statistics, factor
 
 
 def _pull_in(of: Inputs, groups: Grouping, k: float) -> tuple[Inputs, Tensor]:

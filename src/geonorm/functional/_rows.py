@@ -69,7 +69,7 @@ def row_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of every sample in every channel, of x as (N, C, *); in the computing dtype."""
     values = x if x.dtype in (torch.float32, torch.float64) else x.float()
     if values.dim() == 2:
-        return values, torch.where(values.isfinite(), 0.0, math.nan)
+        return values, torch.zeros_like(values)
     dims = tuple(range(2, x.dim()))
     if not can_look(x):
         var, mean = torch.var_mean(values, dims, correction=0)
@@ -81,7 +81,12 @@ def row_moments(x: Tensor) -> tuple[Tensor, Tensor]:
         torch.linalg.vector_norm(part - about.reshape(*about.shape, *[1] * len(dims)), dim=dims)
         for part, about in zip(values.split(step), mean.split(step), strict=True)
     ]
-    return mean, torch.cat(parts) / math.sqrt(count)
+    deviation = torch.cat(parts) / math.sqrt(count)
+    if x.device.type == "cpu" and not bool(deviation.isfinite().all()):  # squares too large for float32
+        rows = (~deviation.isfinite()).any(1).nonzero().flatten()
+        wide = values[rows].double().var(dims, correction=0).sqrt()
+        deviation = deviation.index_copy(0, rows, wide.to(deviation.dtype))
+    return mean, deviation
 
 
 class _Coefficients(NamedTuple):

@@ -59,7 +59,8 @@ def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = No
     sample has values in; one without any is left alone.
     """
     m, v = mean.double(), deviation.double().square()
-    finite = mean.isfinite() & deviation.isfinite()
+    v = torch.where(v.isfinite(), v, math.inf)  # finite values whose squares are not: infinitely far away
+    finite = mean.isfinite()
     counted = torch.ones_like(finite) if present is None else present
     broken = (~finite & counted).any(1)
     usable = counted.any(1) & ~broken
@@ -122,7 +123,7 @@ def combine(mean: Tensor, deviation: Tensor, center: Tensor, factor: Tensor) -> 
     usable = ~f.isnan()
     m = mean.double()
     m = torch.where(usable, torch.where(f == 1, m, y + f * (m - y)), 0.0)
-    v = torch.where(usable, (f * deviation.double()).square(), 0.0)
+    v = torch.where(usable & (f > 0), (f * deviation.double()).square(), 0.0)
     samples = usable.double().sum()
     count = torch.where(samples > 0, samples, math.nan)
     total = m.sum(0) / count

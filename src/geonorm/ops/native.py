@@ -25,7 +25,7 @@ NO_SPREAD, RMS, MEAN_ABS, MAX_ABS, ROBUST = range(5)
 
 _PATH = Path(__file__).with_name("libgeonorm.so")
 _PROCESS = os.getpid()
-_KIND, _CALL = struct.Struct("=15q10d"), struct.Struct("=qd25Q")  # the two parts of csrc/job.h
+_KIND, _CALL = struct.Struct("=17q11d"), struct.Struct("=qd28Q")  # the two parts of csrc/job.h
 _CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
 
@@ -129,6 +129,8 @@ class Numbers(NamedTuple):
 
     centered: bool
     spread: int
+    samples: int
+    positions: int
     phi: float
     alpha: float
     eps: float
@@ -136,6 +138,7 @@ class Numbers(NamedTuple):
     psi_factor: float
     spread_floor: float
     grad_floor: float
+    guard: float
     phi_low: float = 0.0
     phi_high: float = 0.0  # 0: φ is given as it is
     phi_start: float = 0.0
@@ -167,6 +170,8 @@ def forward(
     statistics: tuple[Tensor | None, ...],
     running: tuple[Tensor | None, ...],
     momentum: float,
+    verdict: Tensor | None = None,
+    guard_counts: Tensor | None = None,
 ) -> bool:
     """Normalize x into y; False if the kernels refuse the data, with nothing changed but y, state and statistics.
 
@@ -179,12 +184,16 @@ def forward(
         statistics: center, spread, mean, var, filled if given.
         running: buffers of mean, var, center and squared spread that follow, and the number of batches.
         momentum: how far they follow.
+        verdict: of a guarded batch, filled: factors and distances of samples, center and scales of channels, radius.
+        guard_counts: int64, batches, batches with a pull, samples pulled, samples not finite; added to.
     """
     found = library()
     assert found is not None
     tensors = (offsets, x, None, y, None, *parameters, state, *statistics, *running)
     addresses = [0 if value is None else value.data_ptr() for value in tensors]
-    return _check(found.forward(kind + _CALL.pack(torch.get_num_threads(), momentum, *addresses, 0, 0, 0, 0, 0)))
+    guard = [0 if value is None else value.data_ptr() for value in (verdict, guard_counts)]
+    call = _CALL.pack(torch.get_num_threads(), momentum, *addresses, 0, 0, 0, 0, 0, *guard, 0)
+    return _check(found.forward(kind + call))
 
 
 def backward(
@@ -196,13 +205,14 @@ def backward(
     parameters: tuple[Tensor | None, ...],
     state: Tensor,
     gradients: tuple[Tensor | None, ...],
+    verdict: Tensor | None = None,
 ) -> None:
     """Gradients into dx and, if given, those of φ, α, shift, γ and β."""
     found = _load()  # whichever backend is asked for now: forward ran here
     assert isinstance(found, _Library)
-    tensors = (offsets, x, g, None, dx, *parameters, state, *(None,) * 9, *gradients)
+    tensors = (offsets, x, g, None, dx, *parameters, state, *(None,) * 9, *gradients, verdict)
     addresses = [0 if value is None else value.data_ptr() for value in tensors]
-    if not _check(found.backward(kind + _CALL.pack(torch.get_num_threads(), 0.0, *addresses))):
+    if not _check(found.backward(kind + _CALL.pack(torch.get_num_threads(), 0.0, *addresses, 0, 0))):
         raise MemoryError("geonorm: not enough memory for the gradient")
 
 

@@ -1,0 +1,179 @@
+"""The guard in the kernels, on torch and in plain Python must tell the same samples and give the same numbers."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import geonorm
+from geonorm.functional import guard
+from geonorm.ops import judge, using_backend
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4, torch.bfloat16: 6e-2, torch.float16: 2e-2}
+OPTIONS: list[dict[str, Any]] = [
+    {"phi": 2.0},
+    {"phi": 1.5},
+    {"phi": 1.0},
+    {"phi": math.inf, "spread": "max_abs"},
+    {"spread": "robust"},
+    {"learn_phi": True, "phi": 1.6},
+    {"phi": 2.0, "learn_alpha": True, "alpha": 0.7},
+    {"phi": 2.0, "affine": False},
+]
+SHAPES = [(16, 3, 5, 5), (64, 8), (33, 40), (20, 7, 1, 1), (300, 4, 9), (8, 33, 4, 4), (5, 2, 3, 3, 3), (12, 1, 6, 6)]
+
+
+def plain_verdict(x: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Distances, factors and center by the formulas, one sample at a time, in float64."""
+    x = x.double().flatten(2) if x.dim() > 2 else x.double()[..., None]
+    samples, channels, _ = x.shape
+    m, v = x.mean(2), x.var(2, correction=0)
+    some = range(samples) if samples <= 256 else [i * samples // 256 for i in range(256)]
+    y, s2 = torch.zeros(channels).double(), torch.zeros(channels).double()
+    for c in range(channels):
+        column = sorted(float(m[i, c]) for i in some)
+        y[c] = 0.5 * (column[(len(column) - 1) // 2] + column[len(column) // 2])
+        squares = sorted(float(v[i, c] + (m[i, c] - y[c]) ** 2) for i in some)
+        s2[c] = squares[(len(squares) - 1) // 2]
+    s2 = s2.clamp_min(1e-6 * float(s2.max()))
+
+    def distance(i: int) -> float:
+        return math.sqrt(float(((v[i] + (m[i] - y) ** 2) / s2).sum()) / channels)
+
+    for _ in range(2):
+        weight = [1 / max(distance(i), 1e-6) for i in some]
+        y = sum(w * m[i] for w, i in zip(weight, some, strict=True)) / sum(weight)
+    d = torch.tensor([distance(i) for i in range(samples)], dtype=torch.float64)
+    radius = k * float(d.sort().values[(samples - 1) // 2])
+    return d, (radius / d).clamp_max(1.0), y
+
+
+def batch(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0, far: bool = True) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    per_channel = torch.rand(shape[1], generator=generator).reshape(1, -1, *[1] * (len(shape) - 2)) + 0.3
+    x = torch.randn(shape, generator=generator, dtype=torch.float64) * per_channel + 3 * per_channel
+    if far:
+        x[1] *= 30
+        x[-2] += 25
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("k", [1.5, 3.0])
+def test_the_verdict_is_that_of_the_formulas(shape: tuple[int, ...], k: float) -> None:
+    x = batch(shape, torch.float64)
+    d, f, y = plain_verdict(x, k)
+    found = guard(x, k)
+    torch.testing.assert_close(found.distance, d.double(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found.factor, f.double(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found.center, y, rtol=1e-9, atol=1e-12)
+    assert bool((found.factor[[1, -2]] < 1).all())
+
+
+def layouts(x: Tensor) -> dict[str, Tensor]:
+    found = {"contiguous": x, "strided": torch.stack([x, x], -1)[..., 0]}
+    if x.dim() in (4, 5):
+        kind = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+        found["channels_last"] = x.contiguous(memory_format=kind)
+    return found
+
+
+def step(layer: torch.nn.Module, x: Tensor) -> dict[str, Tensor]:
+    """One step of training: output, gradients and buffers, by name."""
+    layer = copy.deepcopy(layer).train()
+    x = x.clone(memory_format=torch.preserve_format).requires_grad_()
+    y = layer(x)
+    weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(y.dtype)
+    y.backward(weight)
+    found = {"output": y.detach(), "input": x.grad}
+    found |= {name: parameter.grad for name, parameter in layer.named_parameters()}
+    return found | dict(layer.named_buffers())
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_kernels_and_torch_agree(shape: tuple[int, ...], options: dict[str, Any], dtype: torch.dtype) -> None:
+    spatial = {2: 1, 3: 1, 4: 2, 5: 3}[len(shape)]
+    computing = torch.float64 if dtype == torch.float64 else torch.float32
+    kind = getattr(geonorm, f"AugBatchNorm{spatial}d")
+    layer = kind(shape[1], guard=3.0, dtype=computing, **options)
+    x = batch(shape, dtype)
+    with using_backend("torch"):
+        expected = step(layer, x)
+    for name, other in layouts(x).items():
+        found = step(layer, other)
+        for part, value in expected.items():
+            if value is None:
+                continue
+            scale = max(1.0, float(value.abs().max())) if value.is_floating_point() else 1.0
+            # Below φ = 2 the gradient in float32 turns on the last digit of values next to the center.
+            tolerance = TOLERANCE[dtype] if options.get("phi", 1.5) >= 2 or dtype != torch.float32 else 5e-2
+            error = float((found[part].double() - value.double()).abs().max())
+            assert error <= tolerance * scale, (name, part, error)
+    assert expected["guard_counts"].tolist() == [1, 1, 2, 0] or shape[0] == 5
+
+
+@pytest.mark.parametrize("size", [1e18, 1e30, 3e37])
+def test_a_sample_whose_squares_overflow_lands_on_the_ball(size: float) -> None:
+    x = batch((16, 4, 6, 6), torch.float32, far=False)
+    x[3] *= size
+    layer = geonorm.create_norm("guardbn", 4)
+    y = layer(x)
+    assert bool(y.isfinite().all())
+    assert layer.guard_counts.tolist() == [1, 1, 1, 0]
+    with using_backend("torch"):
+        torch.testing.assert_close(geonorm.create_norm("guardbn", 4)(x), y, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("phi", [2.0, 1.5])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_samples_that_are_not_finite_are_as_if_not_there(phi: float, bad: float, backend: str) -> None:
+    x = batch((16, 4, 6, 6), torch.float32)
+    x[5, 2, 3, 1] = bad
+    keep = [i for i in range(16) if i != 5]
+    layer = geonorm.AugBatchNorm2d(4, phi=phi, guard=3.0)
+    with using_backend(backend):
+        found, expected = step(layer, x), step(layer, x[keep])
+    assert bool(found["output"][5].isnan().all())
+    assert torch.equal(found["output"][keep], expected["output"])
+    for name in ("running_mean", "running_var", "running_center", "num_batches_tracked"):
+        assert torch.equal(found[name], expected[name])
+    assert found["guard_counts"].tolist() == [1, 1, 2, 1]
+    assert bool((found["input"][5] == 0).all())
+
+
+def test_a_batch_without_a_finite_sample() -> None:
+    layer = geonorm.create_norm("guardbn", 3, dim=1)
+    y = layer(torch.full((6, 3), math.nan))
+    assert bool(y.isnan().all())
+    assert bool(layer.running_mean.isfinite().all())
+    assert layer.guard_counts.tolist()[3] == 6
+
+
+def test_the_operator_compiles_and_has_a_shape() -> None:
+    from torch.library import opcheck
+
+    mean, deviation = torch.randn(9, 4), torch.rand(9, 4)
+    opcheck(torch.ops.geonorm.guarded_moments.default, (mean, deviation, 3.0, ""))
+
+
+def test_channels_that_a_sample_does_not_have_are_left_out() -> None:
+    mean, deviation = torch.randn(12, 5).double(), torch.rand(12, 5).double()
+    present = torch.ones(12, 5, dtype=torch.bool)
+    present[3, 2] = present[7] = False
+    mean[~present] = math.nan
+    found = judge(mean, deviation, 3.0, present)
+    rest = [i for i in range(12) if i != 7]
+    others = judge(mean[rest], deviation[rest], 3.0, present[rest])
+    assert found.factor[7] == 1
+    assert found.distance[7] == 0
+    torch.testing.assert_close(found.center, others.center)
+    torch.testing.assert_close(found.radius, others.radius)
+    assert bool(found.center.isfinite().all())
