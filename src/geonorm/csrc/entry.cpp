@@ -176,11 +176,11 @@ static Status judge(const Job& job) {
     const bool rows = job.layout == ROWS, one_each = !rows && job.positions == 1;
     const bool as_they_are = one_each && element_size(job) == (int64_t)sizeof(T);
     const int64_t threads = threads_for(job);
-    std::vector<T> moments(as_they_are ? 0 : one_each ? numbers : 2 * numbers), work(2 * channels);
-    std::vector<double> distance(samples);
-    T *mean = moments.data(), *var = one_each ? nullptr : mean + numbers;
+    std::vector<T> work(2 * channels);
+    std::unique_ptr<T[]> moments(as_they_are ? nullptr : new T[one_each ? numbers : 2 * numbers]);
+    T *mean = moments.get(), *var = one_each ? nullptr : mean + numbers;
     Samples of = {as_they_are ? job.x : mean, var, samples, channels, samples < 256 ? samples : 256, sizeof(T) == 8,
-                  verdict.center, work.data(), work.data() + channels, distance.data()};
+                  verdict.center, work.data(), work.data() + channels, verdict.distance};
     const int64_t size = WORTH_A_THREAD / (tensor_bytes(job) / element_size(job) / samples + 1) + 1;
     if (!as_they_are)
         in_chunks(samples, size, threads, [&](int64_t, int64_t first, int64_t last) {
@@ -199,20 +199,31 @@ static Status judge(const Job& job) {
         verdict.scale[c] = (T)sqrt(square[c]);
         inverse[c] = square[c] > 0 ? (T)(1 / (square[c] * (double)channels)) : 0;
     }
-    for (int step = 0; step < 2; step++) kernels.weiszfeld(of);
+    for (int step = 0; step < 2; step++) kernels.weiszfeld(job, of);
     in_chunks(samples, WORTH_A_THREAD / (channels + 1) + 1, numbers < WORTH_A_THREAD ? 1 : threads,
               [&](int64_t, int64_t first, int64_t last) { kernels.distances(of, first, last); });
+    T* squared = verdict.distance;
+    std::vector<double> far;
     for (int64_t i = 0; i < samples; i++) {
-        if (!(distance[i] < INFINITY)) distance[i] = kernels.far_distance(job, of, i);
-        if (std::isnan(distance[i])) return REFUSED;
-        verdict.distance[i] = (T)distance[i];
+        if (squared[i] < (T)INFINITY) continue;
+        const double distance = kernels.far_distance(job, of, i);
+        if (std::isnan(distance)) return REFUSED;
+        far.push_back(i), far.push_back(distance);
+        squared[i] = (T)INFINITY;
     }
-    std::vector<double> sorted(distance);
-    std::nth_element(sorted.begin(), sorted.begin() + (samples - 1) / 2, sorted.end());
-    double radius = job.guard * sorted[(samples - 1) / 2];
-    if (samples < 4 || !(radius > 0)) radius = INFINITY;  // nothing can be told
+    const double limit = kernels.middle_value(squared, samples, sizeof(T) == 8) * job.guard * job.guard;
+    const bool can_tell = samples >= 4 && limit > 0;
+    const double radius = can_tell ? sqrt(limit) : INFINITY;
     *verdict.radius = (T)radius;
-    for (int64_t i = 0; i < samples; i++) verdict.factor[i] = distance[i] > radius ? (T)(radius / distance[i]) : 1;
+    for (int64_t i = 0; i < samples; i++) {
+        const T distance = std::sqrt(squared[i]);
+        verdict.factor[i] = can_tell && squared[i] > limit ? (T)(radius / distance) : 1;
+        verdict.distance[i] = distance;
+    }
+    for (size_t i = 0; i < far.size(); i += 2) {
+        const int64_t sample = (int64_t)far[i];
+        verdict.factor[sample] = can_tell ? (T)(radius / far[i + 1]) : 1, verdict.distance[sample] = (T)far[i + 1];
+    }
     return DONE;
 }
 

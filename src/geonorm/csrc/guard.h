@@ -8,36 +8,35 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// Mean and variance of samples [first, last). Sums that overflow leave Inf or NaN: `distances` looks at those again.
+// Σ (x − about)^POWER of a run, in blocks that float sums bear.
+template <int POWER, class E, class T>
+GN_INLINE double power_sum(const E* run, int64_t n, T about) {
+    typedef typename Of<T>::V V;
+    const V base = all(about);
+    double wide = 0;
+    for (int64_t k = 0; k < n; k += BLOCK) {
+        V sum = {};
+        each_piece<T>(k, n - k < BLOCK ? n : k + BLOCK, [&](auto piece) __attribute__((always_inline)) {
+            V d = piece.only(piece.take(run) - base);
+            sum += POWER == 1 ? d : d * d;
+        });
+        wide += quick_sum(sum);
+    }
+    return wide;
+}
+
+// Mean and variance of samples [first, last). Sums that overflow leave Inf or NaN: such samples are looked at again.
 template <class E>
 static void moments_of_rows(const Job& job, int64_t first, int64_t last, typename Computing<E>::T* mean,
                             typename Computing<E>::T* var) {
     typedef typename Computing<E>::T T;
-    typedef typename Of<T>::V V;
-    const int64_t n = job.length;
-    const T inverse = (T)1 / (T)n;
+    const double inverse = 1.0 / (double)job.length;
     for (int64_t i = first; i < last; i++)
         for (int64_t c = 0; c < job.groups; c++) {
             const E* run = (const E*)job.x + i * job.run_stride + c * job.group_stride;
-            double wide = 0;
-            for (int64_t k = 0; k < n; k += BLOCK) {
-                V sum = {};
-                each_piece<T>(k, n - k < BLOCK ? n : k + BLOCK,
-                              [&](auto piece) __attribute__((always_inline)) { sum += piece.only(piece.take(run)); });
-                wide += total<T>(sum);
-            }
-            const T m = (T)(wide * inverse);
-            const V about = all(m);
-            wide = 0;
-            for (int64_t k = 0; k < n; k += BLOCK) {
-                V sum = {};
-                each_piece<T>(k, n - k < BLOCK ? n : k + BLOCK, [&](auto piece) __attribute__((always_inline)) {
-                    V d = piece.only(piece.take(run) - about);
-                    sum += d * d;
-                });
-                wide += total<T>(sum);
-            }
-            mean[i * job.groups + c] = m, var[i * job.groups + c] = (T)(wide * inverse);
+            const T m = (T)(power_sum<1, E, T>(run, job.length, 0) * inverse);
+            mean[i * job.groups + c] = m;
+            var[i * job.groups + c] = (T)(power_sum<2, E, T>(run, job.length, m) * inverse);
         }
 }
 
@@ -97,69 +96,107 @@ template <class T>
 GN_INLINE typename Of<T>::V unordered(typename Of<T>::I key) {
     return (typename Of<T>::V)ordered<T>((typename Of<T>::V)key);
 }
-
-// The k-th smallest of n keys in every lane, by halving the range of keys.
 template <class T>
-static typename Of<T>::I kth_key(const typename Of<T>::I* keys, int64_t n, int64_t k) {
-    typedef typename Of<T>::I I;
-    I low = keys[0], high = keys[0];
-    for (int64_t i = 1; i < n; i++) {
-        low = keys[i] < low ? keys[i] : low;
-        high = keys[i] > high ? keys[i] : high;
-    }
-    for (;;) {
-        bool open = false;
-        for (int l = 0; l < Of<T>::N; l++) open = open || low[l] < high[l];
-        if (!open) return low;
-        // Halfway, rounded down, without overflow.
-        const I middle = (low & high) + ((low ^ high) >> 1);
-        I count[4] = {};
-        int64_t i = 0;
-        for (; i + 4 <= n; i += 4)
-            GN_UNROLLED for (int j = 0; j < 4; j++) count[j] -= (I)(keys[i + j] <= middle);
-        for (; i < n; i++) count[0] -= (I)(keys[i] <= middle);
-        const I enough = (I)(count[0] + count[1] + count[2] + count[3] > (typename Of<T>::Int)k);
-        high = (enough & middle) | (~enough & high);
-        low = (enough & low) | (~enough & (middle + 1));
-    }
+GN_INLINE bool any_lane(typename Of<T>::I mask) {
+    bool found = false;
+    for (int l = 0; l < Of<T>::N; l++) found = found || mask[l];
+    return found;
+}
+template <class V, class I>
+GN_INLINE V either(I where, V a, V b) {
+    return (V)((where & (I)a) | (~where & (I)b));
 }
 
-// The upper of the two middle keys of an even number n, from the lower one.
+// In every lane, how many of n values are at most `limit`.
 template <class T>
-static typename Of<T>::I next_key(const typename Of<T>::I* keys, int64_t n, typename Of<T>::I lower) {
+GN_INLINE typename Of<T>::I count_up_to(const typename Of<T>::V* v, int64_t n, typename Of<T>::V limit) {
     typedef typename Of<T>::I I;
-    I count = {}, next = I{} + (typename Of<T>::Int)(~(uint64_t)0 >> (65 - 8 * sizeof(T)));
-    for (int64_t i = 0; i < n; i++) {
-        const I above = (I)(keys[i] > lower);
-        count -= ~above;
-        const I other = (above & keys[i]) | (~above & next);
-        next = other < next ? other : next;
-    }
-    const I tied = (I)(count > (typename Of<T>::Int)(n / 2));
-    return (tied & lower) | (~tied & next);
+    I count[4] = {};
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        GN_UNROLLED for (int j = 0; j < 4; j++) count[j] -= (I)(v[i + j] <= limit);
+    for (; i < n; i++) count[0] -= (I)(v[i] <= limit);
+    return count[0] + count[1] + count[2] + count[3];
 }
 
-// Center and squared scale of channels [first, last), a multiple of a vector but for the end: medians over some samples.
+// In every lane, the k-th smallest (from 0) of n values without NaN, and the one after it.
+//
+// A few of the values, sorted, give a bracket that holds it nearly always; halving the bracket leaves one value inside
+// after some seven passes. Where it does not (ties, an unlucky bracket), the keys are halved instead, which always ends.
+template <class T>
+static void kth_values(const typename Of<T>::V* v, int64_t n, int64_t k, typename Of<T>::V& kth,
+                       typename Of<T>::V& next) {
+    typedef typename Of<T>::V V;
+    typedef typename Of<T>::I I;
+    typedef typename Of<T>::Int Int;
+    const I rank = I{} + (Int)k;
+    V low, high;  // the k-th value is above low and at most high
+    I below, up_to;
+    {
+        V few[8];
+        for (int j = 0; j < 8; j++) few[j] = v[j * n / 8];
+        GN_UNROLLED for (int round = 0; round < 8; round++)
+            for (int j = round % 2; j < 7; j += 2) {
+                const V a = smaller(few[j], few[j + 1]);
+                few[j + 1] = larger(few[j], few[j + 1]), few[j] = a;
+            }
+        V lowest = v[0], highest = v[0];
+        for (int64_t i = 1; i < n; i++) lowest = smaller(v[i], lowest), highest = larger(v[i], highest);
+        // An end outside of all values: below the lowest by more than rounding, whatever its size.
+        low = unordered<T>(ordered<T>(lowest) - 1), below = I{};
+        high = highest, up_to = I{} + (Int)n;
+        static const int order[4] = {1, 6, 0, 7};  // the outer ones only if they are needed
+        for (const int j : order) {
+            const I count = count_up_to<T>(v, n, few[j]), enough = (I)(count > rank);
+            const I lower = enough & (I)(few[j] < high), raise = ~enough & (I)(few[j] > low);
+            high = either(lower, few[j], high), up_to = (lower & count) | (~lower & up_to);
+            low = either(raise, few[j], low), below = (raise & count) | (~raise & below);
+            if (j == 6 && !any_lane<T>((I)(up_to - below > (Int)(n - n / 8)))) break;
+        }
+    }
+    for (int pass = 0; pass < 12 && any_lane<T>((I)(up_to - below > (Int)1)); pass++) {
+        const V middle = low * (T)0.5 + high * (T)0.5;
+        const I count = count_up_to<T>(v, n, middle), enough = (I)(count > rank);
+        high = either(enough, middle, high), up_to = (enough & count) | (~enough & up_to);
+        low = either(enough, low, middle), below = (enough & below) | (~enough & count);
+    }
+    if (any_lane<T>((I)(up_to - below > (Int)1))) {
+        I bottom = ordered<T>(low), top = ordered<T>(high);  // of keys: above bottom, at most top
+        while (any_lane<T>((I)(bottom + 1 < top))) {
+            const I middle = (bottom & top) + ((bottom ^ top) >> 1);  // halfway without overflow
+            const I enough = (I)(count_up_to<T>(v, n, unordered<T>(middle)) > rank);
+            top = (enough & middle) | (~enough & top), bottom = (enough & bottom) | (~enough & middle);
+        }
+        high = unordered<T>(top), low = unordered<T>(bottom);
+    }
+    // The k-th is the smallest above low. The one after it: the same again if it is tied, else the smallest above.
+    kth = next = all((T)INFINITY);
+    for (int64_t i = 0; i < n; i++) kth = smaller(either((I)(v[i] > low), v[i], kth), kth);
+    const I tied = (I)(count_up_to<T>(v, n, kth) > rank + (Int)1);
+    for (int64_t i = 0; i < n; i++) next = smaller(either((I)(v[i] > kth), v[i], next), next);
+    next = either(tied, kth, next);
+}
+
+// Center and squared scale of channels [first, last): medians over some samples.
 template <class T>
 static void channel_medians_of(const Samples& of, int64_t first, int64_t last, Scratch& scratch) {
     typedef typename Of<T>::V V;
-    typedef typename Of<T>::I I;
     const int64_t n = of.some;
-    I* keys = (I*)scratch.get(n * sizeof(V));
-    if (!keys) return;
+    V* values = (V*)scratch.get(n * sizeof(V));
+    if (!values) return;
     const T *mean = (const T*)of.mean, *var = (const T*)of.var;
     each_piece<T>(first, last, [&](auto piece) __attribute__((always_inline)) {
-        for (int64_t i = 0; i < n; i++) keys[i] = ordered<T>(piece.take(mean + of.nth(i) * of.channels));
-        const I lower = kth_key<T>(keys, n, (n - 1) / 2);
-        V center = unordered<T>(lower);
-        if (n % 2 == 0) center = center * (T)0.5 + unordered<T>(next_key<T>(keys, n, lower)) * (T)0.5;
+        V kth, next;
+        for (int64_t i = 0; i < n; i++) values[i] = piece.take(mean + of.nth(i) * of.channels);
+        kth_values<T>(values, n, (n - 1) / 2, kth, next);
+        const V center = n % 2 ? kth : kth * (T)0.5 + next * (T)0.5;
         for (int64_t i = 0; i < n; i++) {
-            const int64_t row = of.nth(i) * of.channels;
-            V d = piece.take(mean + row) - center;
-            keys[i] = (I)(d * d + (var ? piece.take(var + row) : V{}));  // not negative: ordered as they are
+            const V d = values[i] - center;
+            values[i] = d * d + (var ? piece.take(var + of.nth(i) * of.channels) : V{});
         }
         piece.put((T*)of.center, center);
-        piece.put((T*)of.square, (V)kth_key<T>(keys, n, (n - 1) / 2));
+        kth_values<T>(values, n, (n - 1) / 2, kth, next);
+        piece.put((T*)of.square, kth);
     });
 }
 
@@ -173,7 +210,7 @@ static void channel_medians(const Samples& of, int64_t first, int64_t last) {
 
 // Squared distance of one sample: Σ (v + (m − y)²)·inverse.
 template <class T>
-GN_INLINE double squared_distance(const Samples& of, int64_t sample) {
+GN_INLINE T squared_distance(const Samples& of, int64_t sample) {
     typedef typename Of<T>::V V;
     const T *mean = (const T*)of.mean + sample * of.channels, *center = (const T*)of.center;
     const T *var = of.var ? (const T*)of.var + sample * of.channels : nullptr, *inverse = (const T*)of.inverse;
@@ -183,48 +220,46 @@ GN_INLINE double squared_distance(const Samples& of, int64_t sample) {
         d = d * d + (var ? piece.take(var) : V{});
         sum += piece.only(d * piece.take(inverse));
     });
-    return total<T>(sum);
+    return quick_sum(sum);
 }
 
 template <class T>
 static void distances_of(const Samples& of, int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; i++) of.distance[i] = sqrt(squared_distance<T>(of, i));
+    for (int64_t i = first; i < last; i++) ((T*)of.squared)[i] = squared_distance<T>(of, i);
 }
 
 static void distances(const Samples& of, int64_t first, int64_t last) {
     of.wide ? distances_of<double>(of, first, last) : distances_of<float>(of, first, last);
 }
 
-// One Weiszfeld step: the center moves by the mean of the deviations, weighted by one over the distance.
+// The lower middle one of values that are not negative, of which their bits are in the same order.
 template <class T>
-static void weiszfeld_of(const Samples& of, Scratch& scratch) {
-    typedef typename Of<T>::V V;
-    T* moved = (T*)scratch.get(of.channels * sizeof(T));
-    if (!moved) return;
-    memset(moved, 0, of.channels * sizeof(T));
-    T* center = (T*)of.center;
-    double weights = 0;
-    for (int64_t i = 0; i < of.some; i++) {
-        const int64_t sample = of.nth(i);
-        const double d = sqrt(squared_distance<T>(of, sample)), weight = 1 / (d > NEAREST_SAMPLE ? d : NEAREST_SAMPLE);
-        if (!(weight > 0)) continue;  // infinitely far away, or not a number
-        weights += weight;
-        const T* mean = (const T*)of.mean + sample * of.channels;
-        const V w = all((T)weight);
-        each_piece<T>(0, of.channels, [&](auto piece) __attribute__((always_inline)) {
-            piece.put(moved, piece.take(moved) + piece.only((piece.take(mean) - piece.take(center)) * w));
+static double middle_of(const T* values, int64_t n) {
+    typedef typename Of<T>::I I;
+    typedef typename Of<T>::Int Int;
+    Int low = -1, high;
+    const T infinite = (T)INFINITY;
+    memcpy(&high, &infinite, sizeof(T));
+    while (low + 1 < high) {
+        const Int middle = low + (high - low) / 2;
+        I counts = {};
+        int64_t count = 0;
+        each_piece<T>(0, n, [&](auto piece) __attribute__((always_inline)) {
+            counts -= (I)((I)piece.take(values) <= middle) & piece.fresh();
         });
+        for (int l = 0; l < Of<T>::N; l++) count += counts[l];
+        if (count > (n - 1) / 2)
+            high = middle;
+        else
+            low = middle;
     }
-    if (!(weights > 0)) return;
-    const V share = all((T)(1 / weights));
-    each_piece<T>(0, of.channels, [&](auto piece) __attribute__((always_inline)) {
-        piece.put(center, piece.take(center) + piece.only(piece.take(moved) * share));
-    });
+    T found;
+    memcpy(&found, &high, sizeof(T));
+    return (double)found;
 }
 
-static void weiszfeld(const Samples& of) {
-    static thread_local Scratch scratch;
-    of.wide ? weiszfeld_of<double>(of, scratch) : weiszfeld_of<float>(of, scratch);
+static double middle_value(const void* values, int64_t n, bool wide) {
+    return wide ? middle_of((const double*)values, n) : middle_of((const float*)values, n);
 }
 
 // In double, from the values themselves: a sample whose sums overflowed. NaN if a value is not finite.
@@ -246,6 +281,49 @@ static double distance_in_double(const Job& job, const Samples& of, int64_t samp
         sum += squares / (double)positions * (double)((const T*)of.inverse)[c];
     }
     return sqrt(sum);
+}
+
+static double far_distance(const Job& job, const Samples& of, int64_t sample) {
+    switch (job.dtype) {
+        case FLOAT32: return distance_in_double<float>(job, of, sample);
+        case FLOAT64: return distance_in_double<double>(job, of, sample);
+        case BFLOAT16: return distance_in_double<bf16>(job, of, sample);
+        default: return distance_in_double<f16>(job, of, sample);
+    }
+}
+
+// One Weiszfeld step: the center moves by the mean of the deviations, weighted by one over the distance.
+template <class T>
+static void weiszfeld_of(const Job& job, const Samples& of, Scratch& scratch) {
+    typedef typename Of<T>::V V;
+    T* moved = (T*)scratch.get(of.channels * sizeof(T));
+    if (!moved) return;
+    memset(moved, 0, of.channels * sizeof(T));
+    T* center = (T*)of.center;
+    double weights = 0;
+    for (int64_t i = 0; i < of.some; i++) {
+        const int64_t sample = of.nth(i);
+        double d = sqrt(squared_distance<T>(of, sample));
+        if (!(d < INFINITY)) d = far_distance(job, of, sample);
+        if (d != d) continue;  // a value is not finite: the batch will be refused
+        const double weight = 1 / (d > NEAREST_SAMPLE ? d : NEAREST_SAMPLE);
+        weights += weight;
+        const T* mean = (const T*)of.mean + sample * of.channels;
+        const V w = all((T)weight);
+        each_piece<T>(0, of.channels, [&](auto piece) __attribute__((always_inline)) {
+            piece.put(moved, piece.take(moved) + piece.only((piece.take(mean) - piece.take(center)) * w));
+        });
+    }
+    if (!(weights > 0)) return;
+    const V share = all((T)(1 / weights));
+    each_piece<T>(0, of.channels, [&](auto piece) __attribute__((always_inline)) {
+        piece.put(center, piece.take(center) + piece.only(piece.take(moved) * share));
+    });
+}
+
+static void weiszfeld(const Job& job, const Samples& of) {
+    static thread_local Scratch scratch;
+    of.wide ? weiszfeld_of<double>(job, of, scratch) : weiszfeld_of<float>(job, of, scratch);
 }
 
 // x' = y + f·(x − y) of one sample.
@@ -273,14 +351,6 @@ static void scale_sample_of(const Job& job, int64_t sample, double factor) {
     for (int64_t i = 0; i < size; i++) dx[i] = narrow((T)(widen(dx[i]) * (T)factor), (E*)nullptr);
 }
 
-static double far_distance(const Job& job, const Samples& of, int64_t sample) {
-    switch (job.dtype) {
-        case FLOAT32: return distance_in_double<float>(job, of, sample);
-        case FLOAT64: return distance_in_double<double>(job, of, sample);
-        case BFLOAT16: return distance_in_double<bf16>(job, of, sample);
-        default: return distance_in_double<f16>(job, of, sample);
-    }
-}
 static void pull_sample(const Job& job, int64_t sample, double factor, const void* center, void* to) {
     switch (job.dtype) {
         case FLOAT32: return pull_sample_of<float>(job, sample, factor, center, to);

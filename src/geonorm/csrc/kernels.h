@@ -10,7 +10,7 @@ struct Samples {
     int64_t samples, channels, some;
     bool wide;                        // the computing dtype is double
     void *center, *square, *inverse;  // per channel: y, s² and 1/(s²·channels)
-    double* distance;
+    void* squared;                    // distance of each sample
 
     // Center and scales are those of `some` samples, evenly spaced.
     int64_t nth(int64_t i) const { return some == samples ? i : i * samples / some; }
@@ -27,8 +27,9 @@ struct Kernels {
     // The parts of the guard (guard.h): of samples [first, last), of channels, of all, of one sample.
     void (*sample_moments)(const Job& job, int64_t first, int64_t last, void* mean, void* var);
     void (*channel_medians)(const Samples& of, int64_t first, int64_t last);
-    void (*weiszfeld)(const Samples& of);
+    void (*weiszfeld)(const Job& job, const Samples& of);
     void (*distances)(const Samples& of, int64_t first, int64_t last);
+    double (*middle_value)(const void* values, int64_t count, bool wide);
     double (*far_distance)(const Job& job, const Samples& of, int64_t sample);
     void (*pull_sample)(const Job& job, int64_t sample, double factor, const void* center, void* to);
     void (*scale_sample)(const Job& job, int64_t sample, double factor);

@@ -155,6 +155,20 @@ GN_INLINE double total(typename Of<T>::V v) {
     return sums[0];
 }
 
+// The same in the type of the lanes: a few instructions, for sums of few numbers.
+GN_INLINE float quick_sum(F32 v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)v);
+#elif defined(__AVX2__)
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+#else
+    return (float)total<float>(v);
+#endif
+}
+GN_INLINE double quick_sum(F64 v) { return total<double>(v); }
+
 // Half precision: bfloat16 is the upper half of a float32; float16 needs hardware or arithmetic.
 GN_INLINE float widen(bf16 v) {
     uint32_t u = (uint32_t)v.bits << 16;

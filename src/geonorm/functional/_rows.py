@@ -82,10 +82,12 @@ def row_moments(x: Tensor) -> tuple[Tensor, Tensor]:
         for part, about in zip(values.split(step), mean.split(step), strict=True)
     ]
     deviation = torch.cat(parts) / math.sqrt(count)
-    if x.device.type == "cpu" and not bool(deviation.isfinite().all()):  # squares too large for float32
-        rows = (~deviation.isfinite()).any(1).nonzero().flatten()
-        wide = values[rows].double().var(dims, correction=0).sqrt()
-        deviation = deviation.index_copy(0, rows, wide.to(deviation.dtype))
+    fine = mean.isfinite() & deviation.isfinite()
+    if x.device.type == "cpu" and not bool(fine.all()):  # sums too large for float32, if not the values themselves
+        rows = (~fine).any(1).nonzero().flatten()
+        var, about = torch.var_mean(values[rows].double(), dims, correction=0)
+        mean = mean.index_copy(0, rows, about.to(mean.dtype))
+        deviation = deviation.index_copy(0, rows, var.sqrt().to(mean.dtype))
     return mean, deviation
 
 
