@@ -215,11 +215,7 @@ static Status judge(const Job& job) {
     const bool can_tell = samples >= 4 && limit > 0;
     const double radius = can_tell ? sqrt(limit) : INFINITY;
     *verdict.radius = (T)radius;
-    for (int64_t i = 0; i < samples; i++) {
-        const T distance = std::sqrt(squared[i]);
-        verdict.factor[i] = can_tell && squared[i] > limit ? (T)(radius / distance) : 1;
-        verdict.distance[i] = distance;
-    }
+    kernels.verdicts(squared, verdict.factor, samples, radius, can_tell ? limit : INFINITY, sizeof(T) == 8);
     for (size_t i = 0; i < far.size(); i += 2) {
         const int64_t sample = (int64_t)far[i];
         verdict.factor[sample] = can_tell ? (T)(radius / far[i + 1]) : 1, verdict.distance[sample] = (T)far[i + 1];

@@ -121,8 +121,9 @@ GN_INLINE typename Of<T>::I count_up_to(const typename Of<T>::V* v, int64_t n, t
 
 // In every lane, the k-th smallest (from 0) of n values without NaN, and the one after it.
 //
-// A few of the values, sorted, give a bracket that holds it nearly always; halving the bracket leaves one value inside
-// after some seven passes. Where it does not (ties, an unlucky bracket), the keys are halved instead, which always ends.
+// Eight of the values, sorted, are searched first: three passes leave the values between two of them. Halving that
+// interval leaves two values after some five passes. Where it does not (ties, a far outlier as one end), keys are halved
+// instead of values, which always ends.
 template <class T>
 static void kth_values(const typename Of<T>::V* v, int64_t n, int64_t k, typename Of<T>::V& kth,
                        typename Of<T>::V& next) {
@@ -130,51 +131,59 @@ static void kth_values(const typename Of<T>::V* v, int64_t n, int64_t k, typenam
     typedef typename Of<T>::I I;
     typedef typename Of<T>::Int Int;
     const I rank = I{} + (Int)k;
-    V low, high;  // the k-th value is above low and at most high
-    I below, up_to;
-    {
-        V few[8];
-        for (int j = 0; j < 8; j++) few[j] = v[j * n / 8];
-        GN_UNROLLED for (int round = 0; round < 8; round++)
-            for (int j = round % 2; j < 7; j += 2) {
-                const V a = smaller(few[j], few[j + 1]);
-                few[j + 1] = larger(few[j], few[j + 1]), few[j] = a;
-            }
+    V few[8];
+    for (int j = 0; j < 8; j++) few[j] = v[j * n / 8];
+    for (int round = 0; round < 8; round++)
+        for (int j = round % 2; j < 7; j += 2) {
+            const V a = smaller(few[j], few[j + 1]);
+            few[j + 1] = larger(few[j], few[j + 1]), few[j] = a;
+        }
+    // The k-th value is above low and at most high; `below` and `up_to` values are at most these.
+    V low = all((T)-INFINITY), high = all((T)INFINITY);
+    I below = {}, up_to = I{} + (Int)n;
+    const auto narrow = [&](V limit) __attribute__((always_inline)) {
+        const I count = count_up_to<T>(v, n, limit), enough = (I)(count > rank);
+        high = either(enough, limit, high), up_to = (enough & count) | (~enough & up_to);
+        low = either(enough, low, limit), below = (enough & below) | (~enough & count);
+        return enough;
+    };
+    const I left = narrow(few[3]), again = narrow(either(left, few[1], few[5]));
+    narrow(either(left, either(again, few[0], few[2]), either(again, few[4], few[6])));
+    const I open = (I)(low == (T)-INFINITY) | (I)(high == (T)INFINITY);
+    if (any_lane<T>(open)) {
         V lowest = v[0], highest = v[0];
         for (int64_t i = 1; i < n; i++) lowest = smaller(v[i], lowest), highest = larger(v[i], highest);
-        // An end outside of all values: below the lowest by more than rounding, whatever its size.
-        low = unordered<T>(ordered<T>(lowest) - 1), below = I{};
-        high = highest, up_to = I{} + (Int)n;
-        static const int order[4] = {1, 6, 0, 7};  // the outer ones only if they are needed
-        for (const int j : order) {
-            const I count = count_up_to<T>(v, n, few[j]), enough = (I)(count > rank);
-            const I lower = enough & (I)(few[j] < high), raise = ~enough & (I)(few[j] > low);
-            high = either(lower, few[j], high), up_to = (lower & count) | (~lower & up_to);
-            low = either(raise, few[j], low), below = (raise & count) | (~raise & below);
-            if (j == 6 && !any_lane<T>((I)(up_to - below > (Int)(n - n / 8)))) break;
+        low = either((I)(low == (T)-INFINITY), unordered<T>(ordered<T>(lowest) - 2), low);  // below it: −0 is not below 0
+        high = either((I)(high == (T)INFINITY), highest, high);
+    }
+    // Of two values that are left, the k-th is the smaller or the larger; of more, only if all are the same.
+    V first, last, beyond;
+    I settled;
+    for (int pass = 0;; pass++) {
+        const bool many = any_lane<T>((I)(up_to - below > (Int)2));
+        if (!many || pass >= 10) {
+            first = beyond = all((T)INFINITY), last = all((T)-INFINITY);
+            for (int64_t i = 0; i < n; i++) {
+                const I above = (I)(v[i] > low), outside = (I)(v[i] > high);
+                first = smaller(either(above, v[i], first), first);
+                last = larger(either(outside, last, v[i]), last);
+                beyond = smaller(either(outside, v[i], beyond), beyond);
+            }
+            settled = (I)(up_to - below <= (Int)2) | (I)(first == last);
+            if (!any_lane<T>(~settled) || pass > 30) break;  // NaN never settles; such a batch is refused
+        }
+        if (pass < 10) {
+            narrow(low * (T)0.5 + high * (T)0.5);
+            continue;
+        }
+        for (int bits = 0; bits < 4; bits++) {
+            const I bottom = ordered<T>(low), top = ordered<T>(high);
+            narrow(unordered<T>((bottom & top) + ((bottom ^ top) >> 1)));  // halfway without overflow
         }
     }
-    for (int pass = 0; pass < 12 && any_lane<T>((I)(up_to - below > (Int)1)); pass++) {
-        const V middle = low * (T)0.5 + high * (T)0.5;
-        const I count = count_up_to<T>(v, n, middle), enough = (I)(count > rank);
-        high = either(enough, middle, high), up_to = (enough & count) | (~enough & up_to);
-        low = either(enough, low, middle), below = (enough & below) | (~enough & count);
-    }
-    if (any_lane<T>((I)(up_to - below > (Int)1))) {
-        I bottom = ordered<T>(low), top = ordered<T>(high);  // of keys: above bottom, at most top
-        while (any_lane<T>((I)(bottom + 1 < top))) {
-            const I middle = (bottom & top) + ((bottom ^ top) >> 1);  // halfway without overflow
-            const I enough = (I)(count_up_to<T>(v, n, unordered<T>(middle)) > rank);
-            top = (enough & middle) | (~enough & top), bottom = (enough & bottom) | (~enough & middle);
-        }
-        high = unordered<T>(top), low = unordered<T>(bottom);
-    }
-    // The k-th is the smallest above low. The one after it: the same again if it is tied, else the smallest above.
-    kth = next = all((T)INFINITY);
-    for (int64_t i = 0; i < n; i++) kth = smaller(either((I)(v[i] > low), v[i], kth), kth);
-    const I tied = (I)(count_up_to<T>(v, n, kth) > rank + (Int)1);
-    for (int64_t i = 0; i < n; i++) next = smaller(either((I)(v[i] > kth), v[i], next), next);
-    next = either(tied, kth, next);
+    const I second = (I)(rank > below) & (I)(first < last);  // the k-th is the larger one
+    kth = either(second, last, first);
+    next = either((I)(up_to > rank + (Int)1), last, beyond);
 }
 
 // Center and squared scale of channels [first, last): medians over some samples.
@@ -260,6 +269,25 @@ static double middle_of(const T* values, int64_t n) {
 
 static double middle_value(const void* values, int64_t n, bool wide) {
     return wide ? middle_of((const double*)values, n) : middle_of((const float*)values, n);
+}
+
+// From squared distances to distances, in place, and factors: 1 up to the radius, radius/distance beyond.
+template <class T>
+static void verdicts_of(T* distance, T* factor, int64_t n, double radius, double limit) {
+    typedef typename Of<T>::V V;
+    typedef typename Of<T>::I I;
+    const V one = all((T)1), r = all((T)radius), most = all((T)limit);
+    each_piece<T>(0, n, [&](auto piece) __attribute__((always_inline)) {
+        const V square = piece.take(distance), d = root(square);
+        piece.put(factor, either((I)(square > most), r / d, one));
+    });
+    for (int64_t i = 0; i + Of<T>::N <= n; i += Of<T>::N) store(distance + i, root(load(distance + i)));
+    for (int64_t i = n - n % Of<T>::N; i < n; i++) distance[i] = (T)sqrt(distance[i]);
+}
+
+static void verdicts(void* distance, void* factor, int64_t n, double radius, double limit, bool wide) {
+    wide ? verdicts_of((double*)distance, (double*)factor, n, radius, limit)
+         : verdicts_of((float*)distance, (float*)factor, n, radius, limit);
 }
 
 // In double, from the values themselves: a sample whose sums overflowed. NaN if a value is not finite.

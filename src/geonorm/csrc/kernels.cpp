@@ -107,7 +107,7 @@ static void backward(const Job& job, int64_t first, int64_t last, double* sums, 
 #define GN_NAME(x) GN_NAME_OF(x)
 extern const Kernels kernels;
 const Kernels kernels = {GN_NAME(GEONORM_ISA), VECTORS * Of<float>::N, forward, backward, sample_moments, channel_medians,
-                         weiszfeld, distances, middle_value, far_distance, pull_sample, scale_sample};
+                         weiszfeld, distances, middle_value, verdicts, far_distance, pull_sample, scale_sample};
 
 }  // namespace GEONORM_ISA
 }  // namespace geonorm

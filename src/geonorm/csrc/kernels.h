@@ -30,6 +30,7 @@ struct Kernels {
     void (*weiszfeld)(const Job& job, const Samples& of);
     void (*distances)(const Samples& of, int64_t first, int64_t last);
     double (*middle_value)(const void* values, int64_t count, bool wide);
+    void (*verdicts)(void* distance, void* factor, int64_t count, double radius, double limit, bool wide);
     double (*far_distance)(const Job& job, const Samples& of, int64_t sample);
     void (*pull_sample)(const Job& job, int64_t sample, double factor, const void* center, void* to);
     void (*scale_sample)(const Job& job, int64_t sample, double factor);

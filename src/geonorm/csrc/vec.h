@@ -146,6 +146,22 @@ GN_INLINE F64 inverse_root(F64 a) {
     return 1.0 / y;
 }
 
+// √a for a ≥ 0.
+GN_INLINE F32 root(F32 a) {
+#if defined(__AVX512F__)
+    return (F32)_mm512_sqrt_ps((__m512)a);
+#elif defined(__AVX2__)
+    return (F32)_mm256_sqrt_ps((__m256)a);
+#else
+    for (int i = 0; i < Of<float>::N; i++) a[i] = sqrtf(a[i]);
+    return a;
+#endif
+}
+GN_INLINE F64 root(F64 a) {
+    for (int i = 0; i < Of<double>::N; i++) a[i] = sqrt(a[i]);
+    return a;
+}
+
 template <class T>
 GN_INLINE double total(typename Of<T>::V v) {
     double sums[Of<T>::N / 2];  // in pairs: a chain of additions would wait for each
