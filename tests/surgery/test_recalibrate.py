@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 import geonorm
@@ -342,14 +343,26 @@ class TestGuard:
         assert (model[0].running_var < 3).all()
         assert model[0].running_var.dtype == dtype
 
-    def test_sync_batch_norm_in_one_process(self) -> None:
-        layer = nn.SyncBatchNorm(3)
+    @pytest.mark.parametrize("joined", [False, True])
+    def test_sync_batch_norm_measures_alone(self, joined: bool, tmp_path) -> None:
+        """Within a group, torch's own forward would wait for the others, or refuse a CPU."""
+        if joined:
+            dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'rendezvous'}", rank=0, world_size=1)
+        try:
+            self.check_sync_batch_norm(nn.SyncBatchNorm(3, process_group=dist.group.WORLD if joined else None))
+        finally:
+            if joined:
+                dist.destroy_process_group()
+
+    def check_sync_batch_norm(self, layer: nn.SyncBatchNorm) -> None:
+        group = layer.process_group
         batches = with_junk(BATCHES)
         plain = nn.BatchNorm2d(3)
         for model in (layer, plain):
             geonorm.recalibrate(nn.Sequential(model), batches, guard=3)
         assert torch.equal(layer.running_var, plain.running_var)
         assert "forward" not in layer.__dict__
+        assert layer.process_group is group
 
     def test_hooks_of_others_see_whole_batches(self) -> None:
         seen = []
