@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import geonorm
 from geonorm.analysis import Growth, Monitor, survival
 from geonorm.analysis.result import figure
-from geonorm.functional import center, spread
+from geonorm.functional import center, guard, spread
 from geonorm.lab import demo
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -96,6 +96,54 @@ def spreads() -> Figure:
     plain(outliers, "Outliers at 10 among standard normal values", "outliers, %", "spread")
     plain(zeros, "Zeros among standard normal values", "zeros, %")
     return drawing
+
+
+def samples_and_ball() -> Figure:
+    """Samples, the ball around their joint center and the pull; and what broken samples do to a deviation."""
+    generator = torch.Generator().manual_seed(4)
+    drawing = figure(11.4, 3.6)
+    ball, far, many = drawing.subplots(1, 3, width_ratios=(1.25, 1, 1))
+
+    x = torch.randn(40, 2, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 0.5])
+    broken = [0, 1, 2, 3]
+    x[broken] = torch.tensor([[7.5, 2.2], [-6.0, 3.4], [5.5, -3.0], [9.0, -0.6]], dtype=torch.float64)
+    found = guard(x)
+    middle, axes = found.center, found.radius * math.sqrt(2) * found.scale  # d is a mean over two channels
+    ball.add_patch(patches.Ellipse(rounded(middle), *rounded(2 * axes), facecolor="#0f766e14", edgecolor=TEAL))
+    for start, end in zip(x[broken], found.output[broken], strict=True):
+        arrow = {"arrowstyle": "->", "color": "#1c2128", "shrinkA": 4, "shrinkB": 4}
+        ball.annotate("", rounded(end), rounded(start), arrowprops=arrow)
+    ball.plot(*(rounded(column) for column in x[4:].t()), "o", color=GREY, markersize=3.5, label="inside: left alone")
+    ball.plot(*(rounded(column) for column in x[broken].t()), "x", color=RUST, markersize=6, label="outside")
+    ball.plot(
+        *(rounded(column) for column in found.output[broken].t()), "o", color=RUST, markersize=4, label="pulled in"
+    )
+    ball.plot(*([value] for value in rounded(middle)), "+", color=TEAL, markersize=10, label="joint center")
+    plain(ball, "A batch of 40 samples, guard=3", "channel 1", "channel 2")
+    ball.set(xlim=(-7.6, 10.4), ylim=(-4.2, 6.4))
+    ball.legend(frameon=False, fontsize=8, ncols=2, loc="upper left")
+
+    clean = torch.randn(64, 8, 16, generator=generator, dtype=torch.float64)
+    sizes = [10 ** (i / 10) for i in range(31)]
+    shares = list(range(63))
+    for k, colour, name in ((None, RUST, "BatchNorm"), (6.0, BLUE, "guard=6"), (3.0, TEAL, "guard=3")):
+        far.loglog(sizes, rounded([deviation(clean, 4, size, k) for size in sizes]), color=colour, label=name)
+        heights = rounded([deviation(clean, number, 255.0, k) for number in shares])
+        many.semilogy([100 * number / 64 for number in shares], heights, color=colour, label=name)
+    plain(far, "4 of 64 samples are too large", "by this factor", "deviation of a channel (clean: 1)")
+    plain(many, "More and more are 255 times too large", "broken samples, %")
+    for panel in (far, many):
+        panel.set_ylim(0.5, 1000)
+        panel.legend(frameon=False, fontsize=9)
+    return drawing
+
+
+def deviation(clean: Tensor, number: int, size: float, k: float | None) -> float:
+    """The mean deviation of the channels, after the guard, if so many samples are multiplied."""
+    x = clean.clone()
+    x[:number] *= size
+    x = x if k is None else guard(x, k).output
+    return float(x.var((0, 2), correction=0).sqrt().mean())
 
 
 def sphere() -> Figure:
@@ -219,6 +267,7 @@ def growth() -> Figure:
 PICTURES: dict[str, Callable[[], Figure]] = {
     "one_outlier": one_outlier,
     "spreads": spreads,
+    "guard": samples_and_ball,
     "sphere": sphere,
     "placement": placement,
     "norm_growth": growth,

@@ -253,6 +253,7 @@ def one_thread() -> Iterator[None]:
     [
         "one_outlier",
         "spreads",
+        "guard",
         *(pytest.param(n, marks=pytest.mark.slow) for n in ("sphere", "placement", "norm_growth")),
     ],
 )

@@ -31,7 +31,8 @@ class Monitor:
     much plain SGD predicts, η²‖∇‖² − (2ηλ − η²λ²)‖W‖²; and the size at which growth and weight decay balance,
     ‖w‖⁴ = ηE‖g̃‖²/(2λ(1 − m)) with g̃ = ‖w‖·∇ and momentum m. For each batch norm: the gaps |γ² − σ²| and |β − μ| to the
     moments of its input, raw, with ‖W‖ fixed to 1 and no bias before it, and with the running moments; how far the
-    running statistics lag; learned φ and α.
+    running statistics lag; learned φ and α; of a guarded one, the samples pulled in the step, those not finite, and the
+    share of batches with a pull. A guard that pulls in more than half of 20 batches or more warns, once.
 
     Only recorded steps cost anything. A compiled model calls no hooks that come later: gaps and lag may be missing.
 
@@ -76,6 +77,7 @@ class Monitor:
         parts = parts_by_table(model) if units is None else parts_of(units)
         self._weights = [WeightWatch(model, part, optimizer) for part in parts]
         self._norms = norm_watches(model)
+        self._guards = [norm.guard for norm in self._norms if norm.guard is not None]
         self._optimizer, self._every = optimizer, every
         self._log = Log(file, tensorboard)
         self._steps = self._log.next_step
@@ -100,6 +102,8 @@ class Monitor:
         self._steps += 1
         if self._steps % self._every == 0:
             self._arm()
+        for guard in self._guards:
+            guard.warn()
 
     def result(self) -> Growth:
         """What was recorded so far."""

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 _KEYS = {"step", "loss", "weights", "norms"}
 _BEGINNING = '{"step":'
 _WEIGHT = ("unit", "norm", "effective_rate", "growth", "predicted", "equilibrium")
-_NORM = ("gamma_gap", "gamma_gap_unit", "beta_gap", "beta_gap_unit", "lag_mean", "lag_var", "phi", "alpha")
+_NORM = (
+    *("gamma_gap", "gamma_gap_unit", "beta_gap", "beta_gap_unit", "lag_mean", "lag_var", "phi", "alpha"),
+    *("pulled", "not_finite", "pull_rate"),
+)
 
 
 @dataclass
@@ -55,7 +58,8 @@ class Growth(Result):
         """Names of the columns."""
         weight = ("invariant per", "‖W‖", "η/‖w‖²", "growth", "predicted", "‖W‖ at balance")
         gaps = ("|γ²−σ²|", "|γ²−σ²| at ‖W‖=1", "|β−μ|", "|β−μ| at ‖W‖=1")
-        return ("where", *weight, *gaps, "lag of mean", "lag of variance", "φ", "α")
+        pulls = ("pulled", "not finite", "batches with a pull")
+        return ("where", *weight, *gaps, "lag of mean", "lag of variance", "φ", "α", *pulls)
 
     def rows(self) -> Sequence[Sequence[Any]]:
         """A row for each weight and each norm, as last recorded."""
@@ -72,24 +76,27 @@ class Growth(Result):
         return [*weights, *norms]
 
     def plot(self) -> Figure:
-        """Sizes against their balance, effective rates, and gaps, along the steps."""
-        drawn = figure(12.0, 4.0)
-        panels: Any = drawn.subplots(1, 3)
-        for name in self.records[-1]["weights"] if self.records else ():
+        """Sizes against their balance, effective rates, gaps, and samples pulled by guards, along the steps."""
+        weights, norms = (self.records[-1][kind] if self.records else {} for kind in ("weights", "norms"))
+        guarded = [name for name, entry in norms.items() if "pulled" in entry]
+        labels = ["‖W‖ (dashed: at balance)", "effective learning rate η/‖w‖²", "|γ²−σ²|/(γ²+σ²) at ‖W‖=1"]
+        labels += ["samples pulled in a step"] * bool(guarded)
+        drawn = figure(4.0 * len(labels), 4.0)
+        panels: Any = drawn.subplots(1, len(labels))
+        for name in weights:
             (line,) = panels[0].plot(*self._drawn("weights", name, "norm"), label=name)
             panels[0].plot(*self._drawn("weights", name, "equilibrium"), "--", color=line.get_color())
             panels[1].semilogy(*self._drawn("weights", name, "effective_rate"))
-        for name in self.records[-1]["norms"] if self.records else ():
+        for name in norms:
             panels[2].plot(*self._drawn("norms", name, "gamma_share_unit"), label=name)
-        for axes, label in zip(
-            panels,
-            ("‖W‖ (dashed: at balance)", "effective learning rate η/‖w‖²", "|γ²−σ²|/(γ²+σ²) at ‖W‖=1"),
-            strict=True,
-        ):
+        for name in guarded:
+            panels[3].plot(*self._drawn("norms", name, "pulled"), label=name)
+        for axes, label in zip(panels, labels, strict=True):
             axes.set_xlabel("step")
             axes.set_ylabel(label)
-        if self.records and len(self.records[-1]["weights"]) <= 10:
-            panels[0].legend(fontsize="x-small")
+        for axes, shown in ((panels[0], weights), (panels[-1], guarded)):
+            if shown and len(shown) <= 10:
+                axes.legend(fontsize="x-small")
         return drawn
 
     def _drawn(self, kind: str, name: str, what: str) -> tuple[list[int], list[float]]:

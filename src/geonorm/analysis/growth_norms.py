@@ -1,4 +1,4 @@
-"""Statistics of one norm along training: gaps between its parameters and its input, lag, learned φ and α.
+"""Statistics of one norm along training: gaps between its parameters and its input, lag, learned φ and α, pulls.
 
 The claim that γ² ≈ σ² and β ≈ μ after training cannot be read off the raw gaps: scaling the weight before the norm
 leaves loss, γ and β as they are and changes σ² and μ. So the gaps are told with the weight's rows at length 1, and
@@ -12,14 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..functional import guard
 from ..surgery.gauge import share_of
 from ..surgery.layouts import is_norm, is_ours, layout_of
 from ..surgery.pairs import trace
+from .growth_guard import GuardWatch, is_guarded
 from .pairing import TRANSPOSED, could_share_channels, dimensions_of_channels
 
 
 def norm_watches(model: nn.Module) -> list[NormWatch]:
-    """The norms of a model that have something to tell: batch norms, and those that learn φ or α."""
+    """The norms of a model that have something to tell: batch norms, guarded ones, and those that learn φ or α."""
     modules = dict(model.named_modules())
     near = trace(model).norms
     found = []
@@ -30,7 +32,7 @@ def norm_watches(model: nn.Module) -> list[NormWatch]:
         operation = None if before is None else modules[before]
         paired = operation is not None and could_share_channels(operation, module)
         watch = NormWatch(name or "(model)", module, operation if paired else None)
-        if watch.has_moments or watch.learns:
+        if watch.has_moments or watch.learns or watch.guard is not None:
             found.append(watch)
     return found
 
@@ -63,6 +65,7 @@ class NormWatch:
         layout = layout_of(module)
         self.has_moments = (layout is not None and layout.axes == "batch") or isinstance(module, nn.SyncBatchNorm)
         self.learns = is_ours(module) and (module.learn_phi or module.learn_alpha)
+        self.guard = GuardWatch(name, module) if is_guarded(module) else None
         self.forget()
 
     def forget(self) -> None:
@@ -72,6 +75,8 @@ class NormWatch:
         self._lengths: Tensor | None = None
         self._bias: Tensor | float = 0.0
         self._running: tuple[Tensor, Tensor] | None = None
+        if self.guard is not None:
+            self.guard.forget()
 
     @torch.no_grad()
     def look(self, module: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -82,6 +87,10 @@ class NormWatch:
         if share_of(x, kwargs) is not None:  # padded values are not the norm's input
             return
         x = x.detach()
+        if (
+            self.guard is not None and module.guard is not None
+        ):  # the norm's statistics are those of the samples pulled in
+            x = guard(x, module.guard).output
         dims = [0, *range(2, x.dim())]
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         var, mean = torch.var_mean(wide, dims, correction=0)
@@ -116,6 +125,8 @@ class NormWatch:
             for name, value in (("phi", module.phi), ("alpha", module._alpha())):
                 if isinstance(value, Tensor):
                     found |= {name: _mean(value), f"{name}_min": _mean(value.min()), f"{name}_max": _mean(value.max())}
+        if self.guard is not None:
+            found |= self.guard.record()
         return found
 
     def _gaps(self, which: str, moments: tuple[Tensor, Tensor] | None) -> dict[str, float | None]:

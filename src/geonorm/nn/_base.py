@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 from typing import Any, TypedDict, TypeVar
 
@@ -83,11 +84,17 @@ class NormLayer(nn.Module):
         self, given: AugOptions, phi_shape: tuple[int, ...], alpha_shape: tuple[int, ...], factory: dict[str, Any]
     ) -> None:
         unknown = sorted(set(given) - set(_DEFAULTS))
+        if "guard" in unknown:
+            raise TypeError(
+                f"{type(self).__name__}() takes no guard: it normalizes each sample by itself, and a guard judges the "
+                "samples of a batch by each other; use a norm over the batch, such as guardbn or augbn(guard=3)"
+            )
         if unknown:
-            close = difflib.get_close_matches(unknown[0], _DEFAULTS, n=1)
+            known = [*_DEFAULTS, *_keyword_only(type(self))]
+            close = difflib.get_close_matches(unknown[0], known, n=1)
             raise TypeError(
                 f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}"
-                + (f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_DEFAULTS)}")
+                + (f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}")
             )
         options: AugOptions = {**_DEFAULTS, **given}
         if not 0 <= self.eps < math.inf:
@@ -199,6 +206,12 @@ class NormLayer(nn.Module):
         if self.single_element != "error":
             parts.append(f"single_element={self.single_element!r}")
         return ", ".join(parts)
+
+
+def _keyword_only(layer: type) -> list[str]:
+    """Names of the arguments that a layer takes by name, besides its options."""
+    parameters = inspect.signature(layer).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def check_batch_input(layer: Any, input: Tensor, ranks: tuple[int, ...]) -> None:

@@ -279,7 +279,7 @@ def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> 
         try:
             return build(channels, dim, **parsed.arguments)
         except TypeError as error:
-            raise ValueError(f"in {str(parsed)!r}: {error}") from error
+            raise ValueError(f"in {str(parsed)!r}: {error}{_cure(parsed)}") from error
 
     if channels is None:
         groups = parsed.arguments.get("groups")
@@ -287,6 +287,14 @@ def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> 
         make(groups if isinstance(groups, int) and groups > 0 else 32)
         return make
     return make(channels)
+
+
+def _cure(spec: Spec) -> str:
+    """What to write in the place of a spec that asks a layer of torch for a guard."""
+    of_torch = spec.norm.name in ("bn", "ln", "gn", "in")
+    return "; a guard is for norms over the batch: guardbn is BatchNorm with one" * (
+        of_torch and "guard" in spec.arguments
+    )
 
 
 def _split(inside: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .guarding import Guarding
 from .layouts import is_ours, layout_of
 from .memory import HOOKS, MEMORY
 from .report import Change, Left, Report
@@ -19,13 +20,22 @@ class Gauge:
 
     Mean and variance are added up batch by batch. Other centers and spreads have no such sums: the inputs are kept, and
     the layer itself measures them as one batch. Instance statistics are averages over instances, and add up again.
+
+    Args:
+        name: of the norm in its model.
+        layer: the norm.
+        guard: the radius of the guard for all norms; ``None`` for that of the layer, if it has one.
     """
 
-    def __init__(self, name: str, layer: Any) -> None:
+    def __init__(self, name: str, layer: Any, guard: float | None = None) -> None:
         self.name, self.layer = name, layer
         self.shadow = shadow_of(layer)
         layout = layout_of(layer)
         self.per_instance = layout is not None and layout.axes == "instance"
+        # Within one sample there is nobody to judge it by; one that is not finite is left out of the average.
+        self.drops_broken, self.broken = self.per_instance and guard is not None, 0
+        k = guard if guard is not None or not is_ours(layer) else getattr(layer, "guard", None)
+        self.guard = None if self.per_instance or k is None else Guarding(k)
         self.keeps_inputs = not self.per_instance and is_ours(layer) and not _has_plain_moments(layer)
         self.rank = 2 + (1 if layout is None or layout.dim is None else layout.dim)
         self.is_finite = True
@@ -39,6 +49,10 @@ class Gauge:
 
     def count(self, x: Tensor, share: Tensor | None) -> None:
         """Size and plain moments of a batch; all layers need them, once."""
+        if self.drops_broken:
+            x, share = self._finite_instances(x, share)
+            if not len(x):
+                return
         self.batches += 1
         self.bytes += size_of(x, share)
         x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -71,6 +85,12 @@ class Gauge:
         self._mean = self._mean + gap * part
         self.mass = total  # type: ignore[assignment]
 
+    def _finite_instances(self, x: Tensor, share: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        values = x if share is None else torch.where(share > 0, x, 0.0)
+        finite = values.isfinite().flatten(1).all(1)
+        self.broken += int((~finite).sum())
+        return x[finite], None if share is None else share[finite]
+
     def keep(self, x: Tensor, share: Tensor | None) -> None:
         """The inputs themselves, channel by channel."""
         assert self.kept is not None
@@ -101,7 +121,9 @@ class Gauge:
         """The measured statistics into the layer's own buffers, or the reason why not."""
         kind = type(self.layer).__name__
         if not self.batches:
-            report.left.append(Left(self.name or "(model)", kind, "no batch went through it"))
+            seen = self.broken or (self.guard.samples if self.guard is not None else 0)
+            reason = f"all {seen} samples are not finite; the old statistics are kept"
+            report.left.append(Left(self.name or "(model)", kind, reason if seen else "no batch went through it"))
             return
         found = dict(self.shadow.named_buffers(recurse=False))
         if not self.per_instance:
@@ -111,6 +133,7 @@ class Gauge:
             if is_ours(self.layer) and not self.keeps_inputs:
                 found["running_center"] = found["running_mean"]
         found["num_batches_tracked"] = torch.tensor(self.batches)
+        found.pop("guard_counts", None)  # of training
         own = {name: buffer for name, buffer in self.layer._buffers.items() if buffer is not None}
         found = {name: value.to(own[name]) for name, value in found.items() if name in own}
         if not self.is_finite or not all(bool(value.isfinite().all()) for value in found.values()):
@@ -120,11 +143,14 @@ class Gauge:
         for name, value in found.items():
             own[name].copy_(value)
         what = "instances" if self.per_instance else "values"
-        note = ""
+        notes = [] if self.guard is None else [self.guard.note()]
+        if self.broken:
+            notes.append(f"{self.broken} of {self.broken + self.values} samples not finite")
         if self.averages:
-            note = f"center averaged over batches: its inputs take {self.bytes / 1e9:.3g} GB, more than memory allows"
+            size = f"{self.bytes / 1e9:.3g} GB"
+            notes.append(f"center averaged over batches: its inputs take {size}, more than memory allows")
         counted = f"{self.values} {what} in {self.batches} batches"
-        report.changed.append(Change(self.name or "(model)", kind, counted, note))
+        report.changed.append(Change(self.name or "(model)", kind, counted, "; ".join(notes)))
 
 
 def share_of(x: Tensor, kwargs: dict[str, Any]) -> Tensor | None:
@@ -144,20 +170,22 @@ def _has_plain_moments(layer: Any) -> bool:
 
 
 def shadow_of(layer: nn.Module) -> Any:
-    """A copy that measures in the layer's stead, without its hooks."""
+    """A copy that measures in the layer's stead, without its hooks: what reaches this process, judged already."""
+    alone: dict[str, Any] = {
+        name: layer.__dict__[name] for name in ("process_group", "guard") if name in layer.__dict__
+    }
     kept = {name: layer.__dict__[name] for name in HOOKS}
     memory = layer.__dict__.pop(MEMORY, None)
     try:
         for name, hooks in kept.items():
             layer.__dict__[name] = type(hooks)()
+        layer.__dict__.update(dict.fromkeys(alone))
         shadow = copy.deepcopy(layer)
     finally:
-        layer.__dict__.update(kept)
+        layer.__dict__.update(kept | alone)
         if memory is not None:
             layer.__dict__[MEMORY] = memory
     shadow.train()
-    if is_ours(layer):  # what reaches this process
-        shadow.__dict__["process_group"] = None
     return shadow
 
 

@@ -69,9 +69,10 @@ class Standin(nn.Identity):
 
 
 def own_state(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers of a module itself."""
+    """Parameters and buffers of a module itself; not those that no state_dict has, such as counts."""
     parameters = {name: p.detach() for name, p in module.named_parameters(recurse=False)}
-    return {**parameters, **dict(module.named_buffers(recurse=False))}
+    buffers = dict(module.named_buffers(recurse=False))
+    return {**parameters, **{name: b for name, b in buffers.items() if name not in module._non_persistent_buffers_set}}
 
 
 def remember(new: nn.Module, original: nn.Module, spec: str, has_hooks: bool, operations: list[nn.Module]) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from ..functional._guard import check_k
 from ..ops import statistics_paused
 from .freeze import is_frozen
 from .gauge import Gauge, share_of, size_of
@@ -26,6 +29,7 @@ def recalibrate(
     *,
     where: Where = None,
     memory: int = 1 << 30,
+    guard: float | None = None,
 ) -> Report:
     """Measure the running statistics of all norms anew, from given batches.
 
@@ -35,6 +39,11 @@ def recalibrate(
     values. While it measures, these norms normalize each batch with its own statistics, as in training; everything else
     (dropout, say) is in evaluation. If anything fails, the statistics stay as they were. Works on torch's layers too.
 
+    With a guard, each batch is judged where it reaches a norm over the batch, and far samples are pulled in before they
+    are measured, as ``geonorm.functional.guard`` does. What the norm hands on is what a guarded layer hands on in
+    training: later norms measure the pulled samples. A sample that is not finite has no part in any statistic. The
+    report says how many there were. Where nothing is pulled, the statistics are those without a guard, bit for bit.
+
     Args:
         model: any model, in any mode; the mode is kept.
         batches: what the model is fed, such as a DataLoader: tensors, or tuples whose first entry is the input.
@@ -43,6 +52,8 @@ def recalibrate(
         memory: bytes for keeping inputs of layers, needed for centers other than the mean. More layers than fit are
             measured in further passes over the batches; where a single one does not fit, its center is the average of
             the batches' centers, and the report says so.
+        guard: for all norms over the batch, torch's too: pull samples farther than this many median distances from the
+            joint center; 3.0 is the usual radius. ``None``: a guarded layer is measured with its own, others without.
 
     Examples:
         >>> import torch, geonorm
@@ -57,6 +68,7 @@ def recalibrate(
         tensor([0.2500, 0.2500])
     """
     check_model(model, "recalibrate")
+    check_k(guard, "guard")
     if statistics_paused():
         raise RuntimeError("recalibrate has nothing to do inside no_stat_update()")
     report, gauges = Report("recalibrate"), []
@@ -66,10 +78,10 @@ def recalibrate(
             continue
         if is_frozen(module):
             report.left.append(Left(name or "(model)", type(module).__name__, "frozen; unfreeze it first"))
-        elif layout_of(module) is None and not is_ours(module):
+        elif layout_of(module) is None and not is_ours(module) and not _is_plain_sync(module):
             report.left.append(Left(name or "(model)", type(module).__name__, "how it measures is not known here"))
         else:
-            gauges.append(Gauge(name, module))
+            gauges.append(Gauge(name, module, guard))
     batches = list(batches) if isinstance(batches, Iterator) else batches  # there may be several passes
     _measure(model, batches, forward or call_model, gauges, memory)
     for gauge in gauges:
@@ -113,15 +125,17 @@ def _measure(
         def again(gauge: Gauge, x: Tensor, share: Tensor | None) -> None:
             (gauge.average if gauge.averages else gauge.keep)(x, share)
 
-        number = _pass(model, batches, forward, gauges, first)
+        number = _pass(model, batches, forward, gauges, gauges, first)
         if not number:
             raise ValueError("expected at least one batch to measure (got none)")
         for gauge in gauges:
             gauge.finish()
+            if gauge.guard is not None:
+                gauge.guard.is_counting = False
         waiting = budget.refused
         while waiting:
             now, waiting = _fitting(waiting, memory)
-            again_number = _pass(model, batches, forward, now, again)
+            again_number = _pass(model, batches, forward, gauges, now, again)
             if again_number != number:
                 raise RuntimeError(
                     f"expected the same batches in every pass (got {number}, then {again_number}); "
@@ -170,15 +184,21 @@ class _Budget:
 def _measuring(model: nn.Module, layers: Sequence[nn.Module]) -> Iterator[None]:
     """The model in evaluation but for these norms, whose buffers are spare copies; afterwards everything as before.
 
-    Every process measures alone: others may have other batches, or none.
+    Every process measures alone: others may have other batches, or none. Batches are judged before they reach a norm.
     """
     modes = [(module, module.training) for module in model.modules()]
     joined = [(module, module.process_group) for module in synced(model).values()]
+    guards = [(layer, layer.guard) for layer in layers if is_ours(layer) and "guard" in layer.__dict__]
+    of_torch = [layer for layer in layers if _is_plain_sync(layer)]
     buffers = [(layer, dict(layer._buffers)) for layer in layers]
     try:
         model.eval()
         for module, _ in joined:
             module.process_group = None  # type: ignore[assignment]
+        for layer, _ in guards:
+            layer.guard = None  # type: ignore[assignment]
+        for layer in of_torch:
+            layer.__dict__["forward"] = MethodType(_BatchNorm.forward, layer)
         for layer, own in buffers:
             layer.training = True
             layer._buffers.update({name: None if b is None else b.clone() for name, b in own.items()})
@@ -187,10 +207,21 @@ def _measuring(model: nn.Module, layers: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for layer, own in buffers:
             layer._buffers.update(own)
+        for layer in of_torch:
+            layer.__dict__.pop("forward", None)
+        for layer, k in guards:
+            layer.guard = k
         for module, group in joined:
             module.process_group = group
         for module, mode in modes:
             module.training = mode
+
+
+def _is_plain_sync(module: nn.Module) -> bool:
+    """Whether it is torch's SyncBatchNorm, which in one process is BatchNorm."""
+    if not isinstance(module, nn.SyncBatchNorm) or "forward" in module.__dict__:
+        return False
+    return type(module).forward is nn.SyncBatchNorm.forward
 
 
 def _pass(
@@ -198,21 +229,34 @@ def _pass(
     batches: Iterable[Any],
     forward: Callable[[nn.Module, Any], Any],
     gauges: Sequence[Gauge],
+    looking: Sequence[Gauge],
     look: Callable[[Gauge, Tensor, Tensor | None], None],
 ) -> int:
-    """All batches once through the model; ``look`` sees what reaches each norm. How many there were."""
+    """All batches once through the model, whose guards work in every pass. How many there were.
 
-    def watch(gauge: Gauge) -> Callable[..., None]:
-        def hook(layer: nn.Module, inputs: tuple[Tensor, ...], kwargs: dict[str, Any]) -> None:
+    ``look`` sees what reaches those that are ``looking``.
+    """
+
+    def watch(gauge: Gauge) -> Callable[..., Any]:
+        def hook(layer: nn.Module, inputs: tuple[Tensor, ...], kwargs: dict[str, Any]) -> Any:
             x = inputs[0] if inputs else kwargs["input"]
             if gauge.per_instance and x.dim() < gauge.rank:
                 x = x.unsqueeze(0)
-            if x.numel():
-                look(gauge, x.detach(), share_of(x, kwargs))
+            if not x.numel():
+                return None
+            x, share, changed = x.detach(), share_of(x, kwargs), None
+            if gauge.guard is not None:
+                x, share, *changed = gauge.guard.admit(x, share, inputs, kwargs)
+            if gauge in looking and len(x):
+                look(gauge, x, share)
+            return changed and tuple(changed)
 
         return hook
 
     handles = [gauge.layer.register_forward_pre_hook(watch(gauge), with_kwargs=True) for gauge in gauges]
+    for gauge in gauges:
+        if gauge.guard is not None:  # before the hooks of others, which see a whole batch
+            handles.append(gauge.layer.register_forward_hook(gauge.guard.put_back, prepend=True))
     number = 0
     try:
         for batch in progress(batches, "recalibrate"):

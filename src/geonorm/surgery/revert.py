@@ -34,7 +34,7 @@ def revert(model: nn.Module, where: Where = None) -> Report:
 
     Right after ``convert`` the model is what it was, bit for bit. After training, weights, biases and statistics are
     mapped: the evaluation of a layer with running statistics stays the same function. What torch's layer cannot say
-    (φ, α, κ, another spread, the place before an operation) is listed.
+    (φ, α, κ, another spread, a guard, the place before an operation) is listed.
 
     Args:
         model: a model with layers of this library, converted or built so.
@@ -180,6 +180,8 @@ def _without_twin(module: Any) -> list[str]:
             lost.append(f"α={module.alpha_start:g}")
     if module.spread not in ("rms", 2):
         lost.append(f"spread={module.spread!r}")
+    if getattr(module, "guard", None) is not None:
+        lost.append(f"guard={module.guard:g}")
     if getattr(module, "process_group", None) is not None:
         lost.append(f"process_group={module.process_group!r}")
     return lost
