@@ -142,11 +142,13 @@ def aug_parts(
     measured: bool = True,
     guard: float | None = None,
     guard_counts: Tensor | None = None,
+    checked: bool = False,
 ) -> tuple[Tensor, NormStatistics | None]:
     """What ``aug_norm`` and the layers call: ``running`` buffers follow, and statistics come back if ``measured``.
 
     ``dim`` may be the groups themselves, which may extend over processes. ``guard``: of x as (N, C, *), normalized over
-    all but its channels; ``guard_counts`` is a tensor that the batch is added to.
+    all but its channels; ``guard_counts`` is a tensor that the batch is added to. ``checked``: by a layer, which needs
+    to look at its options and parameters only once.
     """
     check_floating(x)
     if batch is not None and dim is not None:
@@ -154,6 +156,13 @@ def aug_parts(
     learned = phi if isinstance(phi, LearnedPhi) and batch is None else None
     if isinstance(phi, LearnedPhi):
         phi = phi.value() if learned is None else phi.offset
+    rule = make_rule(
+        spread, spread_phi, spread_floor, grad_floor, eps=eps, sweeps=sweeps, interior=interior, guard=guard
+    )
+    if checked and isinstance(dim, Axes) and element_weight is None:
+        return normalize(
+            Inputs(x, phi, alpha, None, weight, bias, None), dim, rule, running, measured, learned, guard_counts
+        )
     power = exponent(phi)
     check_sweeps(sweeps)
     if batch is None:
@@ -172,9 +181,6 @@ def aug_parts(
     for name, value in (("alpha", alpha), ("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)
-    rule = make_rule(
-        spread, spread_phi, spread_floor, grad_floor, eps=eps, sweeps=sweeps, interior=interior, guard=guard
-    )
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
         inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, share)

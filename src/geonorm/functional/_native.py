@@ -316,13 +316,21 @@ def _gradients(
     g = _dense(grad, x, plan.strides)
     dx = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=CPU)
     found: list[Tensor | None] = []
-    for need, kind, expanded in zip(needs[1:], kinds, (a.phi_shape, *[a.parameter_shape] * 4), strict=True):
-        shape = expanded if kind is None or kind[0].numel() != math.prod(expanded) else kind[0]
-        found.append(torch.empty(shape, dtype=plan.dtype, device=CPU) if need else None)
+    for i, need in enumerate(needs[1:]):
+        if not need:
+            found.append(None)
+            continue
+        kind, expanded, count = kinds[i], a.parameter_shape, a.parameter_count
+        if i == 0:
+            expanded, count = a.phi_shape, a.phi_count
+        shape = expanded if kind is None or kind[0].numel() != count else kind[0]
+        found.append(torch.empty(shape, dtype=plan.dtype, device=CPU))
     native.backward(plan.kind, x, g, dx, plan.offsets, parameters, state, tuple(found), verdict)
-    return dx, *[
-        None if grad is None or kind is None else _like(grad, *kind) for grad, kind in zip(found, kinds, strict=True)
-    ]
+    for i, part in enumerate(found):
+        kind = kinds[i]
+        if part is not None and kind is not None:
+            found[i] = _like(part, *kind)
+    return dx, *found
 
 
 def _like(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -77,12 +78,21 @@ def make_rule(
     spread: str | float, spread_phi: float, spread_floor: float, grad_floor: float = 0.0, **choices: Any
 ) -> Rule:
     """A rule from a kind of spread by name."""
+    if torch.compiler.is_compiling():
+        return _make_rule(spread, spread_phi, spread_floor, grad_floor, **choices)
+    return _known_rule(spread, spread_phi, spread_floor, grad_floor, **choices)
+
+
+def _make_rule(spread: str | float, spread_phi: float, spread_floor: float, grad_floor: float, **choices: Any) -> Rule:
     power = spread_power(spread, "spread")
     check_floor(grad_floor, "grad_floor", of="spread")
     if power is None:
         check_floor(spread_floor, "spread_floor")
         spread_phi = robust_exponent(spread_phi, "spread_phi")
     return Rule(power=power, spread_phi=spread_phi, spread_floor=spread_floor, grad_floor=grad_floor, **choices)
+
+
+_known_rule = lru_cache(maxsize=1024)(_make_rule)
 
 
 class LearnedPhi(NamedTuple):

@@ -110,6 +110,8 @@ def _among_finite(
     """Samples that are not finite come out as NaN; to all others it is as if they were not there."""
     rows = finite.nonzero().flatten()
     y, statistics = torch.full_like(of.x, math.nan), None
+    if not len(rows):  # parameters keep their place in the graph: other processes wait for their gradients
+        y = y + sum(0.0 * value.sum() for value in (of.x[:0], *of[1:6]) if isinstance(value, Tensor))
     if len(rows):
         kept = of._replace(x=of.x[rows], weight=None if of.weight is None else of.weight[rows])
         part, statistics = normalize(kept, groups, rule, running, measured, learned, counts)

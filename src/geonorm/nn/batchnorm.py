@@ -70,6 +70,7 @@ class _AugBatchNorm(RunningNormLayer):
             element_weight=share,
             running=self._running(),
             measured=False,
+            checked=True,
             **self._function_options(),
             **self._guard_options(),
         )[0]
