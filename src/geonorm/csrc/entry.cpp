@@ -1,10 +1,10 @@
 // The C functions that Python calls: choice of the instruction set, threads, sums over groups, running statistics.
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "kernels.h"
@@ -167,25 +167,15 @@ class LearnedPhi {
     std::vector<T> values_;
 };
 
-// The distances and factors of all samples, into job.verdict. REFUSED if a value is not finite.
+// From the moments of all samples to the verdict. REFUSED if a value is not finite.
 template <class T>
-static Status judge(const Job& job) {
+static Status judge(Samples& of, const Verdict<T>& verdict, double k, int64_t threads) {
     const Kernels& kernels = chosen();
-    const Verdict<T> verdict(job);
-    const int64_t samples = verdict.samples, channels = verdict.channels, numbers = samples * channels;
-    const bool rows = job.layout == ROWS, one_each = !rows && job.positions == 1;
-    const bool as_they_are = one_each && element_size(job) == (int64_t)sizeof(T);
-    const int64_t threads = threads_for(job);
+    const int64_t samples = of.samples, channels = of.channels;
     std::vector<T> work(2 * channels);
-    std::unique_ptr<T[]> moments(as_they_are ? nullptr : new T[one_each ? numbers : 2 * numbers]);
-    T *mean = moments.get(), *var = one_each ? nullptr : mean + numbers;
-    Samples of = {as_they_are ? job.x : mean, var, samples, channels, samples < 256 ? samples : 256, sizeof(T) == 8,
-                  verdict.center, work.data(), work.data() + channels, verdict.distance};
-    const int64_t size = WORTH_A_THREAD / (tensor_bytes(job) / element_size(job) / samples + 1) + 1;
-    if (!as_they_are)
-        in_chunks(samples, size, threads, [&](int64_t, int64_t first, int64_t last) {
-            kernels.sample_moments(job, first, last, mean, var);
-        });
+    of.some = samples < 256 ? samples : 256, of.wide = sizeof(T) == 8;
+    of.center = verdict.center, of.square = work.data(), of.inverse = work.data() + channels;
+    of.squared = verdict.distance;
 
     const int64_t block = 32, blocks = (channels + block - 1) / block;
     in_chunks(blocks, 1, of.some * channels < WORTH_A_THREAD ? 1 : threads, [&](int64_t, int64_t first, int64_t last) {
@@ -193,33 +183,106 @@ static Status judge(const Job& job) {
     });
     T widest = 0, *square = (T*)of.square, *inverse = (T*)of.inverse;
     for (int64_t c = 0; c < channels; c++) widest = square[c] > widest ? square[c] : widest;
+    const T least = (T)1e-6 * widest;  // a dead channel must not decide
     for (int64_t c = 0; c < channels; c++) {
-        const T least = (T)1e-6 * widest;  // a dead channel must not decide
         square[c] = square[c] > least ? square[c] : least;
         verdict.scale[c] = (T)sqrt(square[c]);
         inverse[c] = square[c] > 0 ? (T)(1 / (square[c] * (double)channels)) : 0;
     }
-    for (int step = 0; step < 2; step++) kernels.weiszfeld(job, of);
-    in_chunks(samples, WORTH_A_THREAD / (channels + 1) + 1, numbers < WORTH_A_THREAD ? 1 : threads,
+    for (int step = 0; step < 2; step++) kernels.weiszfeld(of);
+    in_chunks(samples, WORTH_A_THREAD / (channels + 1) + 1, samples * channels < WORTH_A_THREAD ? 1 : threads,
               [&](int64_t, int64_t first, int64_t last) { kernels.distances(of, first, last); });
+
     T* squared = verdict.distance;
-    std::vector<double> far;
+    std::vector<std::pair<int64_t, double>> far;
     for (int64_t i = 0; i < samples; i++) {
         if (squared[i] < (T)INFINITY) continue;
-        const double distance = kernels.far_distance(job, of, i);
-        if (std::isnan(distance)) return REFUSED;
-        far.push_back(i), far.push_back(distance);
+        far.emplace_back(i, of.far(of, i));
+        if (std::isnan(far.back().second)) return REFUSED;
         squared[i] = (T)INFINITY;
     }
-    const double limit = kernels.middle_value(squared, samples, sizeof(T) == 8) * job.guard * job.guard;
+    const double limit = kernels.middle_value(squared, samples, of.wide) * k * k;
     const bool can_tell = samples >= 4 && limit > 0;
     const double radius = can_tell ? sqrt(limit) : INFINITY;
     *verdict.radius = (T)radius;
-    kernels.verdicts(squared, verdict.factor, samples, radius, can_tell ? limit : INFINITY, sizeof(T) == 8);
-    for (size_t i = 0; i < far.size(); i += 2) {
-        const int64_t sample = (int64_t)far[i];
-        verdict.factor[sample] = can_tell ? (T)(radius / far[i + 1]) : 1, verdict.distance[sample] = (T)far[i + 1];
+    kernels.verdicts(squared, verdict.factor, samples, radius, can_tell ? limit : INFINITY, of.wide);
+    for (const auto& [sample, distance] : far) {
+        verdict.factor[sample] = can_tell ? (T)(radius / distance) : 1;
+        verdict.distance[sample] = (T)distance;
     }
+    return DONE;
+}
+
+// The same from the values of a batch, into job.verdict.
+template <class T>
+static Status judge(const Job& job) {
+    const Kernels& kernels = chosen();
+    const Verdict<T> verdict(job);
+    const int64_t samples = verdict.samples, numbers = samples * verdict.channels, threads = threads_for(job);
+    const bool one_each = job.layout == LANES && job.positions == 1;
+    const bool as_they_are = one_each && element_size(job) == (int64_t)sizeof(T);
+    std::unique_ptr<T[]> moments(as_they_are ? nullptr : new T[one_each ? numbers : 2 * numbers]);
+    T *mean = moments.get(), *var = one_each ? nullptr : mean + numbers;
+    if (!as_they_are) {
+        const int64_t size = WORTH_A_THREAD / (tensor_bytes(job) / element_size(job) / samples + 1) + 1;
+        in_chunks(samples, size, threads, [&](int64_t, int64_t first, int64_t last) {
+            kernels.sample_moments(job, first, last, mean, var);
+        });
+    }
+    Samples of = {};
+    of.mean = as_they_are ? job.x : mean, of.var = var, of.samples = samples, of.channels = verdict.channels;
+    of.far = kernels.far_distance, of.values = &job;
+    return judge(of, verdict, job.guard, threads);
+}
+
+// Given moments: what is known of a sample too far away for squares in T are its deviations.
+template <class T>
+static double far_by_deviations(const Samples& of, int64_t sample) {
+    const T* mean = (const T*)of.mean + sample * of.channels;
+    const T* deviation = (const T*)of.values + sample * of.channels;
+    double sum = 0;
+    for (int64_t c = 0; c < of.channels; c++) {
+        const double d = (double)mean[c] - ((const T*)of.center)[c], s = deviation[c];
+        if (!(d - d == 0)) return NAN;
+        sum += (d * d + s * s) * ((const T*)of.inverse)[c];
+    }
+    return sqrt(sum);
+}
+
+// Moments of a batch whose samples have been judged and pulled, from the moments of each. k = ∞ judges nobody.
+template <class T>
+static Status guarded_moments(const T* mean, const T* deviation, int64_t samples, int64_t channels, double k,
+                              int64_t threads, T* memory, T* total, T* var) {
+    const Verdict<T> verdict(memory, samples, channels);
+    std::unique_ptr<T[]> squares(new T[samples * channels]);
+    for (int64_t i = 0; i < samples * channels; i++) squares[i] = deviation[i] * deviation[i];
+    if (k < INFINITY) {
+        Samples of = {};
+        of.mean = mean, of.var = squares.get(), of.samples = samples, of.channels = channels;
+        of.far = far_by_deviations<T>, of.values = deviation;
+        const Status status = judge(of, verdict, k, threads);
+        if (status != DONE) return status;
+    } else {
+        for (int64_t i = 0; i < samples; i++) verdict.factor[i] = 1;
+        for (int64_t c = 0; c < channels; c++) verdict.center[c] = 0;
+    }
+    std::vector<double> sums(2 * channels, 0.0);
+    double *about = sums.data(), *spread = about + channels;
+    const auto pulled = [&](int64_t i, int64_t c) {
+        const double m = mean[i * channels + c], f = verdict.factor[i], y = verdict.center[c];
+        return f == 1 ? m : y + f * (m - y);
+    };
+    for (int64_t i = 0; i < samples; i++)
+        for (int64_t c = 0; c < channels; c++) about[c] += pulled(i, c);
+    for (int64_t c = 0; c < channels; c++) about[c] /= (double)samples;
+    for (int64_t i = 0; i < samples; i++) {
+        const double f = verdict.factor[i];
+        for (int64_t c = 0; c < channels; c++) {
+            const double d = pulled(i, c) - about[c], s = f > 0 ? f * deviation[i * channels + c] : 0;
+            spread[c] += d * d + s * s;
+        }
+    }
+    for (int64_t c = 0; c < channels; c++) total[c] = (T)about[c], var[c] = (T)(spread[c] / (double)samples);
     return DONE;
 }
 
@@ -391,6 +454,23 @@ GN_EXPORT int64_t geonorm_backward(const geonorm::Job* job) {
     if (!geonorm::sound(*job) || !job->g || !job->dx) return geonorm::WRONG;
     try {
         return job->dtype == geonorm::FLOAT64 ? geonorm::backward<double>(*job) : geonorm::backward<float>(*job);
+    } catch (...) {
+        return geonorm::REFUSED;
+    }
+}
+
+// `verdict`, `total` and `var` are filled; all arrays are of float, or of double if `wide`.
+GN_EXPORT int64_t geonorm_guarded_moments(const void* mean, const void* deviation, int64_t samples, int64_t channels,
+                                          double k, int64_t threads, int64_t wide, void* verdict, void* total,
+                                          void* var) {
+    if (samples < 1 || channels < 1 || !(k > 0) || !mean || !deviation || !verdict || !total || !var)
+        return geonorm::WRONG;
+    try {
+        if (wide)
+            return geonorm::guarded_moments((const double*)mean, (const double*)deviation, samples, channels, k,
+                                            threads, (double*)verdict, (double*)total, (double*)var);
+        return geonorm::guarded_moments((const float*)mean, (const float*)deviation, samples, channels, k, threads,
+                                        (float*)verdict, (float*)total, (float*)var);
     } catch (...) {
         return geonorm::REFUSED;
     }

@@ -311,7 +311,8 @@ static double distance_in_double(const Job& job, const Samples& of, int64_t samp
     return sqrt(sum);
 }
 
-static double far_distance(const Job& job, const Samples& of, int64_t sample) {
+static double far_distance(const Samples& of, int64_t sample) {
+    const Job& job = *(const Job*)of.values;
     switch (job.dtype) {
         case FLOAT32: return distance_in_double<float>(job, of, sample);
         case FLOAT64: return distance_in_double<double>(job, of, sample);
@@ -322,7 +323,7 @@ static double far_distance(const Job& job, const Samples& of, int64_t sample) {
 
 // One Weiszfeld step: the center moves by the mean of the deviations, weighted by one over the distance.
 template <class T>
-static void weiszfeld_of(const Job& job, const Samples& of, Scratch& scratch) {
+static void weiszfeld_of(const Samples& of, Scratch& scratch) {
     typedef typename Of<T>::V V;
     T* moved = (T*)scratch.get(of.channels * sizeof(T));
     if (!moved) return;
@@ -332,7 +333,7 @@ static void weiszfeld_of(const Job& job, const Samples& of, Scratch& scratch) {
     for (int64_t i = 0; i < of.some; i++) {
         const int64_t sample = of.nth(i);
         double d = sqrt(squared_distance<T>(of, sample));
-        if (!(d < INFINITY)) d = far_distance(job, of, sample);
+        if (!(d < INFINITY)) d = of.far(of, sample);
         if (d != d) continue;  // a value is not finite: the batch will be refused
         const double weight = 1 / (d > NEAREST_SAMPLE ? d : NEAREST_SAMPLE);
         weights += weight;
@@ -349,9 +350,9 @@ static void weiszfeld_of(const Job& job, const Samples& of, Scratch& scratch) {
     });
 }
 
-static void weiszfeld(const Job& job, const Samples& of) {
+static void weiszfeld(const Samples& of) {
     static thread_local Scratch scratch;
-    of.wide ? weiszfeld_of<double>(job, of, scratch) : weiszfeld_of<float>(job, of, scratch);
+    of.wide ? weiszfeld_of<double>(of, scratch) : weiszfeld_of<float>(of, scratch);
 }
 
 // x' = y + f·(x − y) of one sample.

@@ -56,10 +56,12 @@ struct Verdict {
     T *factor, *distance, *center, *scale, *radius;  // samples, samples, channels, channels, 1
     int64_t samples, channels;
 
-    explicit Verdict(const Job& job)
-        : factor((T*)job.verdict), samples(job.samples), channels(job.layout == ROWS ? job.groups : job.features) {
+    Verdict(void* memory, int64_t samples_, int64_t channels_)
+        : factor((T*)memory), samples(samples_), channels(channels_) {
         distance = factor + samples, center = distance + samples, scale = center + channels, radius = scale + channels;
     }
+    explicit Verdict(const Job& job)
+        : Verdict(job.verdict, job.samples, job.layout == ROWS ? job.groups : job.features) {}
 };
 
 // Numbers kept of each group for backward.

@@ -11,6 +11,9 @@ struct Samples {
     bool wide;                        // the computing dtype is double
     void *center, *square, *inverse;  // per channel: y, s² and 1/(s²·channels)
     void* squared;                    // distance of each sample
+    // The distance of a sample whose squares are too large for T, in double; NaN if one of its values is not finite.
+    double (*far)(const Samples& of, int64_t sample);
+    const void* values;  // what that looks at
 
     // Center and scales are those of `some` samples, evenly spaced.
     int64_t nth(int64_t i) const { return some == samples ? i : i * samples / some; }
@@ -27,11 +30,11 @@ struct Kernels {
     // The parts of the guard (guard.h): of samples [first, last), of channels, of all, of one sample.
     void (*sample_moments)(const Job& job, int64_t first, int64_t last, void* mean, void* var);
     void (*channel_medians)(const Samples& of, int64_t first, int64_t last);
-    void (*weiszfeld)(const Job& job, const Samples& of);
+    void (*weiszfeld)(const Samples& of);
     void (*distances)(const Samples& of, int64_t first, int64_t last);
     double (*middle_value)(const void* values, int64_t count, bool wide);
     void (*verdicts)(void* distance, void* factor, int64_t count, double radius, double limit, bool wide);
-    double (*far_distance)(const Job& job, const Samples& of, int64_t sample);
+    double (*far_distance)(const Samples& of, int64_t sample);  // from the values of a job
     void (*pull_sample)(const Job& job, int64_t sample, double factor, const void* center, void* to);
     void (*scale_sample)(const Job& job, int64_t sample, double factor);
 };

@@ -231,7 +231,7 @@ torch.library.define(
 
 @torch.library.impl("geonorm::guarded_moments", ("cpu", "cuda", "mps", "xpu"))  # not meta: that is the fake's
 def _guarded_moments_op(mean: Tensor, deviation: Tensor, k: float, group: str) -> tuple[Tensor, ...]:
-    return tuple(_guarded_moments(mean, deviation, k, group))
+    return tuple(value.clone() for value in _guarded_moments(mean, deviation, k, group))
 
 
 @torch.library.register_fake("geonorm::guarded_moments")  # type: ignore[untyped-decorator]

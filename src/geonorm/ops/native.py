@@ -35,6 +35,7 @@ class _Library(NamedTuple):
     forward: Any
     backward: Any
     offsets: Any
+    guarded_moments: Any
     instruction_set: str
     state_size: int
 
@@ -59,6 +60,11 @@ def _load() -> _Library | str:
             function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int64
         library.geonorm_offsets.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
         library.geonorm_offsets.restype = ctypes.c_int64
+        address, number = ctypes.c_void_p, ctypes.c_int64
+        library.geonorm_guarded_moments.argtypes = [
+            address, address, number, number, ctypes.c_double, number, number, address, address, address
+        ]  # fmt: skip
+        library.geonorm_guarded_moments.restype = ctypes.c_int64
         library.geonorm_job_size.restype = library.geonorm_state_size.restype = ctypes.c_int64
         library.geonorm_instruction_set.restype = ctypes.c_char_p
         library.geonorm_use_openmp.argtypes, library.geonorm_use_openmp.restype = [ctypes.c_void_p], None
@@ -69,6 +75,7 @@ def _load() -> _Library | str:
             library.geonorm_forward,
             library.geonorm_backward,
             library.geonorm_offsets,
+            library.geonorm_guarded_moments,
             library.geonorm_instruction_set().decode(),
             library.geonorm_state_size(),
         )
@@ -158,6 +165,26 @@ def segment_offsets(batch: Tensor, number: int) -> Tensor | None:
     offsets = torch.empty(number + 1, dtype=torch.int64, device="cpu")
     status = found.offsets(batch.data_ptr(), len(batch), number, offsets.data_ptr())
     return offsets if status == DONE else None
+
+
+def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """Joint center, factors, mean and variance of a guarded batch; None if the kernels cannot tell."""
+    found = library()
+    if found is None or not mean.is_cpu or mean.dtype not in (torch.float32, torch.float64) or not mean.numel():
+        return None
+    mean, deviation = mean.contiguous(), deviation.contiguous()
+    samples, channels = mean.shape
+    verdict = mean.new_empty(2 * (samples + channels) + 1)
+    total, var = mean.new_empty(channels), mean.new_empty(channels)
+    wide = mean.dtype == torch.float64
+    addresses = [value.data_ptr() for value in (verdict, total, var)]
+    threads = torch.get_num_threads()
+    status = found.guarded_moments(
+        mean.data_ptr(), deviation.data_ptr(), samples, channels, k, threads, wide, *addresses
+    )
+    if not _check(status):
+        return None
+    return verdict[2 * samples : 2 * samples + channels], verdict[:samples], total, var
 
 
 def forward(
