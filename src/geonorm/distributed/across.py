@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..ops import Axes
+from .gather import gather_numbers
 from .groups import answered, members
 
 
@@ -30,7 +31,8 @@ def grouping(dims: tuple[int, ...], group: str | None) -> Axes:
 class Across(Axes):
     """As ``Axes``, over all processes of the group that torch knows by ``name``.
 
-    ``total``: the number of members of each group, one for all, if it is known already.
+    ``total``: the number of members of each group, one for all, if it is known already. ``lengths``: how many samples
+    each process has, after they have been asked for.
     """
 
     joint = True
@@ -39,6 +41,7 @@ class Across(Axes):
         super().__init__(dims)
         self.name = name
         self.total = total
+        self.lengths: list[int] | None = None
 
     @property
     def here(self) -> Axes:
@@ -78,6 +81,14 @@ class Across(Axes):
             number = torch.full((1,), float(size), dtype=torch.float64, device=values.device)
             self.total = self.join(number, values.detach().reshape(-1)[:1].sum(0, keepdim=True))[0]
         return self.total.expand(shape)
+
+    def ask_lengths(self, values: Tensor) -> None:
+        """How many samples each process has, and with that how many members a group has, in one exchange."""
+        size = math.prod([values.shape[d] for d in self.dims])
+        numbers = gather_numbers(self.name, values.device, len(values), size)
+        self.lengths = [rows for rows, _ in numbers]
+        total = float(sum(members for _, members in numbers))
+        self.total = torch.full((1,), total, dtype=torch.float64, device=values.device)
 
     def _here_or(self, values: Tensor, end: str) -> Tensor:
         """The extreme of the members here; of none, what any other is beyond."""

@@ -127,7 +127,7 @@ def judge_samples(x: Tensor, k: float, share: Tensor | None, groups: Axes | None
     if not isinstance(groups, Across):
         return judge(mean, deviation, k, present)
     parts = [mean, deviation] if present is None else [mean, deviation, present.to(mean.dtype)]
-    rows, here = gather_rows(groups.name, *parts)
+    rows, here = gather_rows(groups.name, *parts, lengths=groups.lengths)
     verdict = judge(rows[0], rows[1], k, rows[2] > 0 if len(rows) > 2 else None)
     return verdict._replace(distance=verdict.distance[here], factor=verdict.factor[here])
 

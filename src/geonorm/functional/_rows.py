@@ -50,7 +50,8 @@ def normalize_rows(of: Inputs, groups: Axes, rule: Rule) -> tuple[Tensor, NormSt
     with torch.no_grad():
         mean, deviation = row_moments(of.x.detach())
         group = groups.name if isinstance(groups, Across) else ""
-        found = _guarded_moments(mean, deviation, math.inf if rule.guard is None else rule.guard, group)
+        lengths = groups.lengths if isinstance(groups, Across) else None
+        found = _guarded_moments(mean, deviation, math.inf if rule.guard is None else rule.guard, group, lengths)
     factor = None if rule.guard is None else found.factor
     changed = factor if factor is not None and _may_differ_from_one(factor) else None
     per_channel = [value.reshape(1, -1, *[1] * (of.x.dim() - 2)) for value in (found.mean, found.var, found.center)]
@@ -211,13 +212,15 @@ def _sum_to(value: Tensor, parameter: Tensor) -> Tensor:
     return value.sum_to_size(parameter.shape).to(parameter.dtype)
 
 
-def _guarded_moments(mean: Tensor, deviation: Tensor, k: float, group: str) -> GuardedMoments:
+def _guarded_moments(
+    mean: Tensor, deviation: Tensor, k: float, group: str, lengths: list[int] | None = None
+) -> GuardedMoments:
     """As ``ops.guarded_moments``, over all processes of a group. Opaque to a compiler: nobody sees how many rows."""
     if torch.compiler.is_compiling():
         return GuardedMoments(*torch.ops.geonorm.guarded_moments(mean, deviation, k, group))
     if not group:
         return guarded_moments(mean, deviation, k)
-    (mean, deviation), here = gather_rows(group, mean, deviation)
+    (mean, deviation), here = gather_rows(group, mean, deviation, lengths=lengths)
     found = guarded_moments(mean, deviation, k)
     return found._replace(factor=found.factor[here])
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..distributed import grouping
+from ..distributed import Across, grouping
 from ..functional import affine_norm
 from ..functional._arguments import spread_power
 from ..functional._aug import affine_of
@@ -40,7 +40,10 @@ class RunningNormLayer(NormLayer):
     def _groups(self, input: Tensor) -> Axes:
         """The values of each channel: here, or over the process group in training. Evaluation waits for nobody."""
         dims = (0, *range(2, input.dim()))
-        return grouping(dims, self.process_group if self.training else None)
+        groups = grouping(dims, self.process_group if self.training else None)
+        if self.guard is not None and isinstance(groups, Across) and not torch.compiler.is_compiling():
+            groups.ask_lengths(input)
+        return groups
 
     def _running_buffers(self, channels: int, track: bool, factory: dict[str, Any]) -> None:
         self.track_running_stats = track
