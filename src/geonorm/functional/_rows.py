@@ -12,6 +12,7 @@ stored. With factors of 1 all of it is BatchNorm.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from ..distributed import Across, gather_rows
 from ..ops import Axes, Grouping, GuardedMoments, can_look, guarded_moments
 from ._norm import Inputs, NormStatistics, Rule
 
-_BLOCK = 1 << 20  # elements whose deviations are held at a time
+_BLOCK = 1 << 18  # elements that are worked on at a time
 
 
 def by_rows(of: Inputs, groups: Grouping, rule: Rule) -> bool:
@@ -92,6 +93,14 @@ def row_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean, deviation
 
 
+def _blocks(x: Tensor) -> list[slice]:
+    """Samples of a large tensor, a few at a time, so that what is made of them stays in the cache; none in a trace."""
+    if not can_look(x) or x.numel() <= 2 * _BLOCK:
+        return []
+    step = max(1, _BLOCK * len(x) // x.numel())
+    return [slice(start, start + step) for start in range(0, len(x), step)]
+
+
 class _Coefficients(NamedTuple):
     """z of a value x is (x − about)·factor + beyond, per row; exactly x − removed where the factor is 1."""
 
@@ -102,6 +111,12 @@ class _Coefficients(NamedTuple):
     def z(self, x: Tensor) -> Tensor:
         z = x - self.about
         return z if self.factor is None or self.beyond is None else z * self.factor + self.beyond
+
+    def of(self, rows: slice) -> _Coefficients:
+        """Those of some samples."""
+        if self.factor is None or self.beyond is None:
+            return self
+        return _Coefficients(self.about[rows], self.factor[rows], self.beyond[rows])
 
 
 def _coefficients(removed: Tensor, factor: Tensor | None, joint: Tensor, rank: int) -> _Coefficients:
@@ -143,9 +158,18 @@ class _Rows(torch.autograd.Function):
         removed = _removed(mean, alpha, shift)
         spread = (var + (mean - removed).square()).sqrt()
         rho = (spread.double().square() + rule.eps).rsqrt().to(spread.dtype)
-        z = _coefficients(removed, factor, joint, x.dim()).z(x)
+        coefficients = _coefficients(removed, factor, joint, x.dim())
         scale = rho if gamma is None else rho * gamma
-        y = z * scale if beta is None else torch.addcmul(beta.to(z.dtype), z, scale.to(z.dtype))
+        scale, offset = scale.to(rho.dtype), None if beta is None else beta.to(rho.dtype)
+        blocks = _blocks(x)
+        if not blocks:
+            z = coefficients.z(x)
+            y = z * scale if offset is None else torch.addcmul(offset, z, scale)
+        else:
+            y = torch.empty_like(x)
+            for rows in blocks:
+                z = coefficients.of(rows).z(x[rows]).mul_(scale)
+                y[rows] = z if offset is None else z.add_(offset)
         mass = (samples * math.prod(x.shape[2:])).expand(mean.shape)
         statistics = [value.expand(mean.shape).clone() for value in (mean, spread, mean, var, mass)]
         return y.to(x.dtype), *statistics  # outputs of one function must not share memory
@@ -175,12 +199,23 @@ class _Rows(torch.autograd.Function):
         removed = _removed(center, alpha, shift)
         rho = (spread.double().square() + ctx.rule.eps).rsqrt().to(spread.dtype)
         n = mass.to(spread.dtype)
-        z = _coefficients(removed, factor, joint, x.dim()).z(x)
-        g = grads[0].to(z.dtype)
-        if factor is not None:
-            usable = ~factor.isnan().reshape(-1, *[1] * (x.dim() - 1))
-            z, g = torch.where(usable, z, 0.0), torch.where(usable, g, 0.0)
-        sum_g, sum_gz = g.sum(dims, keepdim=True), (g * z).sum(dims, keepdim=True)  # here; what parameters get
+        coefficients = _coefficients(removed, factor, joint, x.dim())
+        usable = None if factor is None else ~factor.isnan().reshape(-1, *[1] * (x.dim() - 1))
+
+        def values(rows: slice) -> tuple[Tensor, Tensor]:
+            z, g = coefficients.of(rows).z(x[rows]), grads[0][rows].to(spread.dtype)
+            if usable is not None:
+                z, g = torch.where(usable[rows], z, 0.0), torch.where(usable[rows], g, 0.0)
+            return z, g
+
+        blocks = [] if torch.is_grad_enabled() else _blocks(x)
+        whole = [slice(None)]
+        # Sums over the values here: what parameters get.
+        parts = []
+        for rows in blocks or whole:
+            z, g = values(rows)
+            parts.append([part.sum(dims, keepdim=True) for part in (g, g * z, z if ctx.group else z[:0])])
+        sum_g, sum_gz, sum_z = (functools.reduce(torch.add, column) for column in zip(*parts, strict=True))
         by_center, by_spread = grads[1], grads[2]
         all_g, all_gz = sum_g, sum_gz
         if ctx.group:
@@ -192,20 +227,27 @@ class _Rows(torch.autograd.Function):
         gap = center - removed
         total = scale * all_g + curve * n * gap
         flat = (by_center - alpha * total) / n
-        dx = g * scale + z * curve + flat
-        if factor is not None:
-            f = factor.reshape(-1, *[1] * (x.dim() - 1))
-            dx = torch.where(usable, dx * f, 0.0)
+        dx = torch.empty_like(x) if blocks else None
+        for rows in blocks or whole:
+            z, g = values(rows)
+            part = g * scale + z * curve + flat if dx is None else z.mul_(curve).addcmul_(g, scale).add_(flat)
+            if usable is not None and factor is not None:
+                f = factor[rows].reshape(-1, *[1] * (x.dim() - 1))
+                part = torch.where(usable[rows], part * f, 0.0)
+            if dx is None:
+                dx = part.to(x.dtype)
+            else:
+                dx[rows] = part
         d_alpha = d_shift = d_gamma = d_beta = None
         if need_alpha or need_shift:
-            dz = scale * sum_g + curve * (z.sum(dims, keepdim=True) if ctx.group else n * gap)
+            dz = scale * sum_g + curve * (sum_z if ctx.group else n * gap)
             d_alpha = _sum_to(-center * dz, alpha) if need_alpha else None
             d_shift = _sum_to(dz, shift) if need_shift else None
         if need_gamma:
             d_gamma = _sum_to(rho * sum_gz, gamma)
         if need_beta:
             d_beta = sum_g.sum_to_size(ctx.beta[0]).to(ctx.beta[1])
-        return dx.to(x.dtype), d_alpha, d_shift, d_gamma, d_beta, *[None] * 7
+        return dx, d_alpha, d_shift, d_gamma, d_beta, *[None] * 7
 
 
 def _sum_to(value: Tensor, parameter: Tensor) -> Tensor:

@@ -58,36 +58,39 @@ class GuardedMoments(NamedTuple):
 def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = None) -> Verdict:
     """The samples of a batch by their moments per channel, ``[samples, channels]``: mean and standard deviation.
 
-    In float64, where the square of any float32 is finite; without a look at the data. ``present``: which channels a
-    sample has values in; one without any is left alone.
+    Without a look at the data. ``present``: which channels a sample has values in; one without any is left alone.
     """
-    m, v = mean.double(), deviation.double().square()
-    v = torch.where(v.isfinite(), v, math.inf)  # finite values whose squares are not: infinitely far away
     finite = mean.isfinite()
-    counted = torch.ones_like(finite) if present is None else present
-    broken = (~finite & counted).any(1)
-    usable = counted.any(1) & ~broken
+    counted = finite if present is None else present
+    broken = (~finite).any(1) if present is None else (~finite & present).any(1)
+    usable = ~broken & counted.any(1)
     counted = counted & usable[:, None]
-    m, v = torch.where(counted, m, math.nan), torch.where(counted, v, math.nan)
-    some_m, some_v, some = (_some(value) for value in (m, v, counted))
-    y = column_median(some_m)
-    squares = squared_scale(some_m, some_v, y)
-    inverse = torch.where(squares > 0, 1 / squares, 0.0)
+    m, v = torch.where(counted, mean, math.nan), deviation.square()
+    y = column_median(_some(m))
+    square = squared_scale(_some(m), _some(v), y)
+    # From here in float64, where the square of any float32 is finite. What is not, is infinitely far away.
+    m, v, y, square = m.double(), deviation.double().square(), y.double(), square.double()
+    v = torch.where(counted & ~v.isfinite(), math.inf, v)
+    inverse = torch.where(square > 0, 1 / square, 0.0)
 
     def distances(m: Tensor, v: Tensor) -> Tensor:
-        return ((v + (m - y).square()) * inverse).nanmean(1).sqrt()
+        squared = (v + (m - y).square()) * inverse
+        return (squared.mean(1) if present is None else squared.nanmean(1)).sqrt()
 
+    some_m, some_v, some = _some(m), _some(v), _some(counted).double()
+    present_m = torch.where(some_m.isnan(), 0.0, some_m)
     for _ in range(STEPS):
-        weight = distances(some_m, some_v).clamp_min(NEAREST).reciprocal()[:, None]
-        total = torch.where(some, weight, 0.0).sum(0)
-        y = torch.where(some, weight * some_m, 0.0).sum(0) / torch.where(total > 0, total, 1.0)
+        weight = distances(some_m, some_v).clamp_min(NEAREST).reciprocal()
+        weight = torch.where(weight.isnan(), 0.0, weight)
+        total = weight @ some
+        y = (weight @ present_m) / torch.where(total > 0, total, 1.0)
     d = distances(m, v)
     radius = k * torch.where(usable, d, math.nan).nanmedian()
     radius = torch.where((usable.sum() >= FEWEST) & (radius > 0), radius, math.inf)
     factor = torch.where(usable & (d > radius), radius / d, 1.0)
     factor = torch.where(broken, math.nan, factor)
     d = torch.where(broken, math.inf, torch.where(usable, d, 0.0))
-    return Verdict(*[value.to(mean.dtype) for value in (y, squares.sqrt(), d, radius, factor)])
+    return Verdict(*[value.to(mean.dtype) for value in (y, square.sqrt(), d, radius, factor)])
 
 
 def _some(values: Tensor) -> Tensor:
