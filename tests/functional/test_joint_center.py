@@ -25,8 +25,9 @@ def check_against_the_truth(seed: int) -> bool:
         assert info.bound == info.gap == 0
         return True
     unit = scale * np.sqrt(np.longdouble(len(y)))
+    wide = wide - y[:, None]  # the center that was returned is 0
     mean = wide.mean(2, keepdims=True)
-    points = (mean[..., 0] - y) / unit  # the center that was returned is 0
+    points = mean[..., 0] / unit
     inner = np.sqrt((((wide - mean) ** 2).mean(2) / unit**2).sum(1))
     truth = joint_center_by_newton(points, inner, phi)
 

@@ -22,6 +22,7 @@ FEWEST = 4  # samples; among fewer nothing can be told
 MOST_FOR_CENTER = 256  # center and scales of a larger batch are those of every n-th sample
 STEPS = 2
 DEAD = 1e-6  # squared scales below this fraction of the largest are raised to it: a dead channel must not decide
+GRAIN = 8.0  # a scale of so many roundings of the center is none: moments of equal samples may differ by that
 NEAREST = 1e-6  # smaller distances count as this in the weights of the center
 
 
@@ -67,7 +68,7 @@ def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = No
     m, v = torch.where(counted, m, math.nan), torch.where(counted, v, math.nan)
     some_m, some_v, some = (_some(value) for value in (m, v, counted))
     y = column_median(some_m)
-    squares = squared_scale(some_m, some_v, y)
+    squares = squared_scale(some_m, some_v, y, GRAIN * torch.finfo(mean.dtype).eps)
     inverse = torch.where(squares > 0, 1 / squares, 0.0)
 
     def distances(m: Tensor, v: Tensor) -> Tensor:
@@ -99,10 +100,13 @@ def column_median(m: Tensor) -> Tensor:
     return torch.where(middle.isnan(), 0.0, middle)
 
 
-def squared_scale(m: Tensor, v: Tensor, y: Tensor) -> Tensor:
-    """The median of the squared distance in each channel, and at least a small fraction of that of the widest one."""
+def squared_scale(m: Tensor, v: Tensor, y: Tensor, grain: float = 0.0) -> Tensor:
+    """The median of the squared distance in each channel, and at least a small fraction of that of the widest one.
+
+    Where it is the grain of the center, 0: all that is left of equal samples is rounding.
+    """
     squares = (v + (m - y).square()).nanmedian(0).values
-    squares = torch.where(squares.isnan(), 0.0, squares)
+    squares = torch.where(squares > (grain * y).square(), squares, 0.0)
     return torch.maximum(squares, DEAD * squares.max())
 
 
