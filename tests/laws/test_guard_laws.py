@@ -1,5 +1,5 @@
-"""Laws of the guard, for any batch: who is pulled and how far, what does not depend on units or order, and what a broken
-sample can do at most."""
+"""Laws of the guard, for any batch: who is pulled and how far, what does not depend on units or order, and what broken
+samples can do at most."""
 
 import math
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 @st.composite
 def batches(draw: st.DrawFn, fewest: int = 4, most: int = 24, share: float = 0.49) -> Batch:
-    """Normal, tied, offset or sparse samples in (N, C), (N, C, L) or (N, C, H, W); a part of them multiplied or moved."""
+    """Normal, tied, offset or sparse samples in (N, C), (N, C, L) or (N, C, H, W); some multiplied or moved."""
     n, channels = draw(st.integers(fewest, most)), draw(st.integers(1, 5))
     rest = draw(st.sampled_from([(), (1,), (7,), (3, 4)]))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))

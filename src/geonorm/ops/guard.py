@@ -136,6 +136,11 @@ def combine(mean: Tensor, deviation: Tensor, center: Tensor, factor: Tensor) -> 
 
 @torch.no_grad()
 def count_guarded(counts: Tensor, factor: Tensor) -> None:
-    """Add a batch to the counts of a layer: batches, batches with a pull, samples pulled, samples not finite."""
+    """Add a batch to the counts of a layer: batches, batches with a pull, samples pulled, samples not finite.
+
+    Not under a torch.func transform, which forbids to change what it did not make.
+    """
+    if torch._C._are_functorch_transforms_active():
+        return
     pulled, broken = (factor < 1).sum(), factor.isnan().sum()
     counts.add_(torch.stack([torch.ones_like(pulled), (pulled > 0).long(), pulled, broken]))
