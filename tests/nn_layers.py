@@ -161,6 +161,7 @@ def variants(case: Case) -> list[dict[str, Any]]:
         sets += [{"learn_alpha": True, "alpha": 0.8}, {"alpha": 0.5, "learn_alpha": False}]
     if case.running:
         sets += [{"momentum": None}, {"momentum": 0.0}, {"momentum": 1.0}, {"track_running_stats": False}]
+        sets += [{"guard": 3.0}, {"guard": 2.0, "phi": 2.0}, {"guard": 3.0, "spread": "robust"}]
     if "Instance" in case.name and not case.pop:
         sets += [{"track_running_stats": True, "affine": True}]
     return sets

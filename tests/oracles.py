@@ -63,3 +63,96 @@ def hostile_groups(rng: np.random.Generator, rows: int, members: int) -> NDArray
 def hostile_phi(rng: np.random.Generator) -> float:
     fixed = [1.01, 1.03, 1.05, 1.1, 1.2, 1.25, 1.5, 1.75, 1.9, 2.1, 2.5, 3.0, 4.0, 8.0, 20.0, 50.0, 100.0, 1000.0]
     return float(rng.choice([*fixed, rng.uniform(1.02, 2), rng.uniform(2, 60)]))
+
+
+def joint_center_by_newton(points: Wide, inner: Wide, phi: float) -> Wide:
+    """argmin_u Σ (a² + |u_i − u|²)^(φ/2), ``points`` one row per sample, in long double.
+
+    Newton's method with a line search on the smooth a² + ε², while ε goes to 0; at φ = 1 a sample that is itself the
+    minimizer is found by the test of Vardi and Zhang.
+    """
+    points, inner = points.astype(np.longdouble), inner.astype(np.longdouble)
+    largest = max(np.abs(points).max(), inner.max())
+    if largest == 0:
+        return points[0]
+    points, inner, power = points / largest, inner / largest, np.longdouble(phi)
+    if phi == 1:
+        for k in np.flatnonzero(inner == 0):
+            others = (d := np.sqrt(inner**2 + ((points - points[k]) ** 2).sum(1))) > 0
+            pull = ((points[others] - points[k]) / d[others, None]).sum(0)
+            if np.sqrt((pull**2).sum()) <= (~others).sum():
+                return points[k] * largest
+
+    u = points.mean(0)
+    for blur in np.longdouble(10) ** np.arange(0, -40, -1.0) if phi < 2 else [np.longdouble(0)]:
+        if 0 < blur < 1e-19 and np.median(inner) > 1e-10:
+            break
+        for _ in range(60):
+            r = points - u
+            d = np.sqrt(inner**2 + blur**2 + (r**2).sum(1))
+            d = np.where(d > 0, d, 1)
+            weight = d ** (power - 2)
+            pull = (weight[:, None] * r).sum(0)
+            if not np.any(pull):
+                break
+            second = np.eye(len(u)) * weight.sum() + (power - 2) * (r * (d ** (power - 4))[:, None]).T @ r
+            step = _eliminate(second, pull)
+            step = step / max(1, np.abs(step).max())  # the hull is not wider than that
+            for _ in range(40):
+                # Sample by sample, so that one far out does not hide what the others gain.
+                change = (step * (step - 2 * r)).sum(1) / d**2
+                gain = (d**power * np.expm1(power / 2 * np.log1p(np.maximum(change, -1 + 1e-18)))).sum()
+                if gain < 0:
+                    break
+                step = step / 2
+            else:
+                break
+            u = u + step
+            if (step**2).sum() < 1e-42 * (d**2).min():
+                break
+    return u * largest
+
+
+def _eliminate(matrix: Wide, right: Wide) -> Wide:
+    """The solution of a symmetric positive system by Gaussian elimination; numpy has none in long double."""
+    rows = np.concatenate([matrix, right[:, None]], 1).astype(np.longdouble)
+    n = len(rows)
+    for k in range(n):
+        pivot = k + int(np.abs(rows[k:, k]).argmax())
+        rows[[k, pivot]] = rows[[pivot, k]]
+        if rows[k, k] == 0:
+            rows[k, k] = np.finfo(np.longdouble).tiny
+        rows[k] = rows[k] / rows[k, k]
+        others = np.arange(n) != k
+        rows[others] -= rows[others, k, None] * rows[k]
+    solution: Wide = rows[:, n]
+    return np.where(np.isfinite(solution), solution, 0)
+
+
+def hostile_batch(rng: np.random.Generator) -> NDArray[np.float64]:
+    """Few samples in few channels, (N, C) or (N, C, P), that break plain solvers of the joint center."""
+    samples = int(rng.choice([1, 2, 3, 4, 5, 7, 12, 30]))
+    channels = int(rng.choice([1, 2, 3, 5]))
+    positions = int(rng.choice([1, 1, 2, 6]))
+    shape = (samples, channels, positions)
+    normal = rng.standard_normal(shape)
+    line = rng.standard_normal((samples, 1, 1)) * rng.standard_normal((1, channels, 1)) + rng.standard_normal()
+    family = [
+        lambda: normal,
+        lambda: np.round(normal),  # ties
+        lambda: np.round(normal[:, :, :1]) * np.ones(positions),  # samples without spread
+        lambda: np.where(rng.random((samples, 1, 1)) < 0.5, normal * 0.01 - 3, normal * 0.01 + 3),
+        lambda: np.where(rng.random((samples, 1, 1)) < 0.5, -1.0, 1.0) * np.ones(shape),
+        lambda: line * np.ones(shape),
+        lambda: np.round(line * 2) * np.ones(shape),
+        lambda: normal[:1] * np.ones(shape),  # all the same
+        lambda: np.where(np.arange(samples)[:, None, None] < 1, normal * 10.0 ** rng.integers(0, 31), normal),
+        lambda: normal * 10.0 ** rng.integers(-10, 10, (samples, 1, 1)),
+        lambda: normal * 10.0 ** rng.integers(-30, 30, (1, channels, 1)),
+        lambda: np.where(np.arange(channels)[None, :, None] < 1, 0.3, normal),  # a constant channel
+        lambda: normal + 1e6 * rng.standard_normal((1, channels, 1)),
+        lambda: np.maximum(normal, 0),
+        lambda: rng.standard_cauchy(shape),
+    ]
+    batch: NDArray[np.float64] = family[rng.integers(len(family))]() * 10.0 ** rng.choice([0, 0, 0, 30, -30])
+    return batch if positions > 1 or rng.random() < 0.3 else batch[:, :, 0]

@@ -118,7 +118,7 @@ def test_copies(case: Case, options: dict[str, Any]) -> None:
 def test_repr_names_the_options(case: Case, options: dict[str, Any]) -> None:
     text = repr(case.make(**options))
     assert text.startswith(case.name)
-    for name in ("phi", "spread"):
+    for name in ("phi", "spread", "guard"):
         if name in options:
             value = options[name]
             assert f"{name}={value!r}" in text or f"{name}={value:g}" in text
@@ -169,6 +169,18 @@ def test_refuses_wrong_options(case: Case) -> None:
     ]:
         with pytest.raises(error, match=text):
             case.make(**options)
+    if case.running:
+        for guard, error, text in [
+            (0.5, ValueError, "expected 1 <= guard < inf"),
+            (float("inf"), ValueError, "expected 1 <= guard < inf"),
+            (True, TypeError, "expected guard to be a number"),
+            ("3", TypeError, "expected guard to be a number"),
+        ]:
+            with pytest.raises(error, match=text):
+                case.make(guard=guard)
+    else:
+        with pytest.raises(TypeError, match="guard"):
+            case.make(guard=3.0)
     if case.pop:
         with pytest.raises(TypeError, match="alpha"):
             case.make(alpha=0.5)

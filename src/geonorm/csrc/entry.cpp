@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <utility>
@@ -182,7 +183,12 @@ static Status judge(Samples& of, const Verdict<T>& verdict, double k, int64_t th
         kernels.channel_medians(of, first * block, last * block < channels ? last * block : channels);
     });
     T widest = 0, *square = (T*)of.square, *inverse = (T*)of.inverse;
-    for (int64_t c = 0; c < channels; c++) widest = square[c] > widest ? square[c] : widest;
+    const T grain = 8 * std::numeric_limits<T>::epsilon();  // a scale of so little of the center is rounding: none
+    for (int64_t c = 0; c < channels; c++) {
+        const T least = grain * verdict.center[c];
+        if (square[c] <= least * least) square[c] = 0;
+        widest = square[c] > widest ? square[c] : widest;
+    }
     const T least = (T)1e-6 * widest;  // a dead channel must not decide
     for (int64_t c = 0; c < channels; c++) {
         square[c] = square[c] > least ? square[c] : least;

@@ -3,6 +3,7 @@
 from ._aug import AugNorm, affine_norm, aug_norm
 from ._center import CenterInfo, center, center_with_info
 from ._guard import Guarded, guard
+from ._joint import JointCenterInfo, joint_center, joint_center_with_info
 from ._norm import NormStatistics
 from ._pop import pop_norm
 from ._segments import segment_center, segment_spread
@@ -12,12 +13,15 @@ __all__ = [
     "AugNorm",
     "CenterInfo",
     "Guarded",
+    "JointCenterInfo",
     "NormStatistics",
     "affine_norm",
     "aug_norm",
     "center",
     "center_with_info",
     "guard",
+    "joint_center",
+    "joint_center_with_info",
     "pop_norm",
     "segment_center",
     "segment_spread",

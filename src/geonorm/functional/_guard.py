@@ -73,7 +73,7 @@ def guard(
         >>> bool((found.output[:5] == x[:5]).all())
         True
     """
-    check_k(k)
+    check_k(k, none_ok=False)
     samples, channels = sample_and_channel(x, sample_dim, channel_dim)
     laid_out = x.movedim((samples, channels), (0, 1))
     share = None
@@ -86,9 +86,9 @@ def guard(
     return Guarded(output, verdict.factor, verdict.distance, verdict.radius, verdict.center, verdict.scale)
 
 
-def check_k(k: float | None, name: str = "k") -> None:
+def check_k(k: float | None, name: str = "k", none_ok: bool = True) -> None:
     """A radius of at least one median distance; None for no guard."""
-    if k is None:
+    if k is None and none_ok:
         return
     if isinstance(k, bool) or not isinstance(k, (int, float)):
         raise TypeError(f"expected {name} to be a number (got {type(k).__name__}); 3.0 is the usual radius")

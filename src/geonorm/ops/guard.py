@@ -25,6 +25,7 @@ FEWEST = 4  # samples; among fewer nothing can be told
 MOST_FOR_CENTER = 256  # center and scales of a larger batch are those of every n-th sample
 STEPS = 2
 DEAD = 1e-6  # squared scales below this fraction of the largest are raised to it: a dead channel must not decide
+GRAIN = 8.0  # a scale of so many roundings of the center is none: moments of equal samples may differ by that
 NEAREST = 1e-6  # smaller distances count as this in the weights of the center
 
 
@@ -67,7 +68,7 @@ def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = No
     counted = counted & usable[:, None]
     m, v = torch.where(counted, mean, math.nan), deviation.square()
     y = column_median(_some(m))
-    square = squared_scale(_some(m), _some(v), y)
+    square = squared_scale(_some(m), _some(v), y, GRAIN * torch.finfo(mean.dtype).eps)
     # From here in float64, where the square of any float32 is finite. What is not, is infinitely far away.
     m, v, y, square = m.double(), deviation.double().square(), y.double(), square.double()
     v = torch.where(counted & ~v.isfinite(), math.inf, v)
@@ -106,10 +107,13 @@ def column_median(m: Tensor) -> Tensor:
     return torch.where(middle.isnan(), 0.0, middle)
 
 
-def squared_scale(m: Tensor, v: Tensor, y: Tensor) -> Tensor:
-    """The median of the squared distance in each channel, and at least a small fraction of that of the widest one."""
+def squared_scale(m: Tensor, v: Tensor, y: Tensor, grain: float = 0.0) -> Tensor:
+    """The median of the squared distance in each channel, and at least a small fraction of that of the widest one.
+
+    Where it is the grain of the center, 0: all that is left of equal samples is rounding.
+    """
     squares = (v + (m - y).square()).nanmedian(0).values
-    squares = torch.where(squares.isnan(), 0.0, squares)
+    squares = torch.where(squares > (grain * y).square(), squares, 0.0)
     return torch.maximum(squares, DEAD * squares.max())
 
 
@@ -141,6 +145,11 @@ def combine(mean: Tensor, deviation: Tensor, center: Tensor, factor: Tensor) -> 
 
 @torch.no_grad()
 def count_guarded(counts: Tensor, factor: Tensor) -> None:
-    """Add a batch to the counts of a layer: batches, batches with a pull, samples pulled, samples not finite."""
+    """Add a batch to the counts of a layer: batches, batches with a pull, samples pulled, samples not finite.
+
+    Not under a torch.func transform, which forbids to change what it did not make.
+    """
+    if torch._C._are_functorch_transforms_active():
+        return
     pulled, broken = (factor < 1).sum(), factor.isnan().sum()
     counts.add_(torch.stack([torch.ones_like(pulled), (pulled > 0).long(), pulled, broken]))
