@@ -14,7 +14,6 @@ from run import DOCS, keep
 
 from geonorm.lab import Recipe, report, run
 from geonorm.lab.recipe import DIGITS
-from geonorm.lab.statistics import summarize
 
 
 def main() -> None:
@@ -23,11 +22,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         report.write(found, folder)
         table = Path(folder, "table.md").read_text(encoding="utf-8").strip()
-    means = {
-        column.corruption: {norm: summarize(runs.values()).mean for norm, runs in norms.items()}
+    runs = {
+        column.corruption: {norm: [round(accuracy, 2) for accuracy in of.values()] for norm, of in norms.items()}
         for column, norms in found.accuracies().items()
     }
-    keep("digits", DOCS / "choosing.md", f"{table}\n\n> {report.answer(found).strip()}\n", means)
+    keep("digits", DOCS / "choosing.md", f"{table}\n\n> {report.answer(found).strip()}\n", runs)
 
 
 if __name__ == "__main__":

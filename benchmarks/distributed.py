@@ -27,7 +27,7 @@ from geonorm.lab.models.resnet import resnet20
 
 STORE = Path(__file__).with_name("distributed.csv")
 CHANNELS, SHAPE = 64, (64, 64, 16, 16)
-SPECS = ("aug(phi=2)", "augbn(phi=1.5)", "diffphi", "robustbn", "median", "pop")
+SPECS = ("aug(phi=2)", "guardbn", "augbn(phi=1.5)", "diffphi", "robustbn", "median", "pop")
 ROUNDS = 9
 FIELDS = ("machine", "versions", "work", "norm", "processes", "forward", "backward", "bytes", "ratio", "low", "high")
 

@@ -6,6 +6,7 @@ are drawn, so that the last digits of a sum show nowhere.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -95,6 +96,25 @@ def spreads() -> Figure:
     zeros.set(yscale="log", ylim=(1e-4, 2))
     plain(outliers, "Outliers at 10 among standard normal values", "outliers, %", "spread")
     plain(zeros, "Zeros among standard normal values", "zeros, %")
+    return drawing
+
+
+def broken_samples() -> Figure:
+    """Test accuracy of every training of ``make run`` under four norms, on clean and on broken samples."""
+    kept = json.loads(Path(__file__).with_name("pages.json").read_text(encoding="utf-8"))["digits"]["result"]
+    names = {"bn": "BatchNorm", "ln": "LayerNorm", "robustbn": "robustbn", "guardbn": "guardbn"}
+    titles = ("Clean training samples", "One training sample in ten broken")
+    drawing = figure(7.2, 3.0)
+    for place, (title, norms) in enumerate(zip(titles, kept.values(), strict=True)):
+        axes = drawing.add_subplot(1, 2, place + 1)
+        for at, norm in enumerate(names):
+            runs = rounded(norms[norm])
+            aside = [at + 0.22 * (2 * i / max(1, len(runs) - 1) - 1) for i in range(len(runs))]
+            axes.plot(aside, runs, "o", color=TEAL if norm == "guardbn" else GREY, markersize=4.5)
+        plain(axes, title, "", "test accuracy, %" if place == 0 else "")
+        axes.set_xticks(range(len(names)), list(names.values()), fontsize=8.5)
+        axes.set_xlim(-0.6, len(names) - 0.4)
+        axes.set_ylim(0, 103)
     return drawing
 
 
@@ -265,6 +285,7 @@ def growth() -> Figure:
 
 
 PICTURES: dict[str, Callable[[], Figure]] = {
+    "broken_samples": broken_samples,
     "one_outlier": one_outlier,
     "spreads": spreads,
     "guard": samples_and_ball,

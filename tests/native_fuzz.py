@@ -50,12 +50,15 @@ def one_call(rng: random.Random) -> int:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     x = values_of(rng, shape_of(rng), dtype)
     groups: Grouping
+    guarded = False
     if rng.random() < 0.2:
         number = rng.randint(1, 9)
         groups = Segments(torch.randint(0, number, (x.shape[0],)).sort().values, number)
         kept = list(range(1, x.dim()))
     else:
         dims = tuple(sorted(rng.sample(range(x.dim()), rng.randint(1, x.dim()))))
+        if guarded := x.dim() > 1 and rng.random() < 0.3:
+            dims = (0, *range(2, x.dim()))
         groups = Axes(dims)
         kept = [d for d in range(x.dim()) if d not in dims]
 
@@ -76,6 +79,7 @@ def one_call(rng: random.Random) -> int:
         grad_floor=rng.choice([0.0, 0.1]),
         centered=rng.random() < 0.9,
         scaled=rng.random() < 0.9,
+        guard=rng.choice([1.0, 1.5, 3.0]) if guarded else None,
     )
     of = Inputs(
         x.detach().requires_grad_(),
@@ -98,7 +102,7 @@ def calls(rng: random.Random, of: Inputs, groups: Grouping, rule: Rule, wide: to
         buffers = [torch.zeros(plan.arrangement.groups, dtype=wide) for _ in range(4)]
         running = Running(*buffers, factor=0.1)
     torch.set_num_threads(rng.choice([1, 2, 3]))
-    found = _native.run(of, plan, running, rng.random() < 0.5, lambda again: _on_torch(again, groups, rule))
+    found = _native.run(of, plan, running, rng.random() < 0.5, lambda again: _on_torch(again, groups, rule)[:2])
     if found is None:
         return 1
     y, _ = found
@@ -106,6 +110,23 @@ def calls(rng: random.Random, of: Inputs, groups: Grouping, rule: Rule, wide: to
         grad = torch.randn(y.shape, dtype=torch.float64).to(y.dtype)
         y.backward(grad if rng.random() < 0.8 else grad.sum().expand(y.shape))
     return 2
+
+
+def moments(rng: random.Random) -> int:
+    """Of a guarded batch, from the moments of its samples."""
+    if rng.random() < 0.8:
+        return 0
+    shape = (
+        rng.choice([1, 2, 3, 4, 5, 9, 300, rng.randint(1, 700)]),
+        rng.choice([1, 2, 15, 16, 17, rng.randint(1, 90)]),
+    )
+    mean = torch.randn(shape, dtype=rng.choice([torch.float32, torch.float64]))
+    if rng.random() < 0.3:
+        mean = mean.round()
+    if rng.random() < 0.2:
+        mean[rng.randrange(shape[0]), rng.randrange(shape[1])] = rng.choice(BAD)
+    native.guarded_moments(mean, torch.rand_like(mean), rng.choice([1.0, 3.0, math.inf]))
+    return 1
 
 
 def main() -> int:
@@ -118,7 +139,7 @@ def main() -> int:
     assert native.library() is not None, native.describe()
     done = 0
     while done < wanted:
-        done += one_call(rng)
+        done += one_call(rng) + moments(rng)
     print(f"{done} native calls, no complaint")
     return 0
 

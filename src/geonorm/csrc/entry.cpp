@@ -258,8 +258,9 @@ static double far_by_deviations(const Samples& of, int64_t sample) {
 // Moments of a batch whose samples have been judged and pulled, from the moments of each. k = ∞ judges nobody.
 template <class T>
 static Status guarded_moments(const T* mean, const T* deviation, int64_t samples, int64_t channels, double k,
-                              int64_t threads, T* memory, T* total, T* var) {
-    const Verdict<T> verdict(memory, samples, channels);
+                              int64_t threads, T* factor, T* center, T* total, T* var) {
+    std::vector<T> rest(samples + channels + 1);
+    const Verdict<T> verdict(factor, rest.data(), center, rest.data() + samples, &rest.back(), samples, channels);
     std::unique_ptr<T[]> squares(new T[samples * channels]);
     for (int64_t i = 0; i < samples * channels; i++) squares[i] = deviation[i] * deviation[i];
     if (k < INFINITY) {
@@ -465,18 +466,18 @@ GN_EXPORT int64_t geonorm_backward(const geonorm::Job* job) {
     }
 }
 
-// `verdict`, `total` and `var` are filled; all arrays are of float, or of double if `wide`.
+// `factor`, `center`, `total` and `var` are filled; all arrays are of float, or of double if `wide`.
 GN_EXPORT int64_t geonorm_guarded_moments(const void* mean, const void* deviation, int64_t samples, int64_t channels,
-                                          double k, int64_t threads, int64_t wide, void* verdict, void* total,
-                                          void* var) {
-    if (samples < 1 || channels < 1 || !(k > 0) || !mean || !deviation || !verdict || !total || !var)
+                                          double k, int64_t threads, int64_t wide, void* factor, void* center,
+                                          void* total, void* var) {
+    if (samples < 1 || channels < 1 || !(k > 0) || !mean || !deviation || !factor || !center || !total || !var)
         return geonorm::WRONG;
     try {
         if (wide)
             return geonorm::guarded_moments((const double*)mean, (const double*)deviation, samples, channels, k,
-                                            threads, (double*)verdict, (double*)total, (double*)var);
+                                            threads, (double*)factor, (double*)center, (double*)total, (double*)var);
         return geonorm::guarded_moments((const float*)mean, (const float*)deviation, samples, channels, k, threads,
-                                        (float*)verdict, (float*)total, (float*)var);
+                                        (float*)factor, (float*)center, (float*)total, (float*)var);
     } catch (...) {
         return geonorm::REFUSED;
     }

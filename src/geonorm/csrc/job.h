@@ -56,12 +56,13 @@ struct Verdict {
     T *factor, *distance, *center, *scale, *radius;  // samples, samples, channels, channels, 1
     int64_t samples, channels;
 
-    Verdict(void* memory, int64_t samples_, int64_t channels_)
-        : factor((T*)memory), samples(samples_), channels(channels_) {
+    Verdict(T* factor_, T* distance_, T* center_, T* scale_, T* radius_, int64_t samples_, int64_t channels_)
+        : factor(factor_), distance(distance_), center(center_), scale(scale_), radius(radius_), samples(samples_),
+          channels(channels_) {}
+    explicit Verdict(const Job& job)
+        : factor((T*)job.verdict), samples(job.samples), channels(job.layout == ROWS ? job.groups : job.features) {
         distance = factor + samples, center = distance + samples, scale = center + channels, radius = scale + channels;
     }
-    explicit Verdict(const Job& job)
-        : Verdict(job.verdict, job.samples, job.layout == ROWS ? job.groups : job.features) {}
 };
 
 // Numbers kept of each group for backward.

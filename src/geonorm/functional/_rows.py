@@ -276,7 +276,8 @@ torch.library.define(
 
 @torch.library.impl("geonorm::guarded_moments", ("cpu", "cuda", "mps", "xpu"))  # not meta: that is the fake's
 def _guarded_moments_op(mean: Tensor, deviation: Tensor, k: float, group: str) -> tuple[Tensor, ...]:
-    return tuple(value.clone() for value in _guarded_moments(mean, deviation, k, group))
+    found = _guarded_moments(mean, deviation, k, group)
+    return tuple(found._replace(factor=found.factor.clone()) if group else found)  # no view of all processes' factors
 
 
 @torch.library.register_fake("geonorm::guarded_moments")  # type: ignore[untyped-decorator]

@@ -62,7 +62,7 @@ def _load() -> _Library | str:
         library.geonorm_offsets.restype = ctypes.c_int64
         address, number = ctypes.c_void_p, ctypes.c_int64
         library.geonorm_guarded_moments.argtypes = [
-            address, address, number, number, ctypes.c_double, number, number, address, address, address
+            address, address, number, number, ctypes.c_double, number, number, address, address, address, address
         ]  # fmt: skip
         library.geonorm_guarded_moments.restype = ctypes.c_int64
         library.geonorm_job_size.restype = library.geonorm_state_size.restype = ctypes.c_int64
@@ -174,17 +174,19 @@ def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> tuple[Tensor, 
         return None
     mean, deviation = mean.contiguous(), deviation.contiguous()
     samples, channels = mean.shape
-    verdict = mean.new_empty(2 * (samples + channels) + 1)
+    factor, center = mean.new_empty(samples), mean.new_empty(channels)
     total, var = mean.new_empty(channels), mean.new_empty(channels)
-    wide = mean.dtype == torch.float64
-    addresses = [value.data_ptr() for value in (verdict, total, var)]
-    threads = torch.get_num_threads()
     status = found.guarded_moments(
-        mean.data_ptr(), deviation.data_ptr(), samples, channels, k, threads, wide, *addresses
+        mean.data_ptr(),
+        deviation.data_ptr(),
+        samples,
+        channels,
+        k,
+        torch.get_num_threads(),
+        mean.dtype == torch.float64,
+        *[value.data_ptr() for value in (factor, center, total, var)],
     )
-    if not _check(status):
-        return None
-    return verdict[2 * samples : 2 * samples + channels], verdict[:samples], total, var
+    return (center, factor, total, var) if _check(status) else None
 
 
 def forward(

@@ -18,6 +18,7 @@ from .timing import saved_bytes, step
 Layer: TypeAlias = Callable[..., Tensor]
 
 IMAGES: list[tuple[int, ...]] = [(128, 64, 32, 32), (128, 512, 4, 4), (128, 16, 32, 32), (32, 256, 56, 56)]
+GUARDED: dict[str, Any] = {"phi": 2.0, "guard": 3.0}  # guardbn
 NATIVE, TORCH, COMPILED = "geonorm", "geonorm on torch", "geonorm compiled"
 
 
@@ -73,17 +74,21 @@ def cases(full: bool) -> Iterator[Case]:
             1.2,
         )
     for shape in images:
+        yield _layers("BatchNorm2d, guard", shape, nn.BatchNorm2d, _ours("AugBatchNorm2d", shape, **GUARDED), {}, 0.75)
+    for shape in images:
         yield _layers("PopNorm2d", shape, nn.BatchNorm2d, _ours("PopNorm2d", shape), {}, 0.9)
-    features: list[tuple[list[tuple[int, ...]], str, float, float]] = [
-        ([(4096, 64), (2048, 64)], "features", 1.3, 1.8),
-        ([(128, 64)], "small", 1.5, 1.9),
+    features: list[tuple[list[tuple[int, ...]], str, float, float, float]] = [
+        ([(4096, 64), (2048, 64)], "features", 1.3, 1.8, 1.2),
+        ([(128, 64)], "small", 1.5, 1.9, 1.5),
     ]
-    for shapes, what, fixed, learned in features:
+    for shapes, what, fixed, learned, guarded in features:
         for shape in shapes if full else shapes[:1]:
             make = _ours("AugBatchNorm1d", shape, phi=1.5)
             yield _layers(f"BatchNorm1d, φ=1.5, {what}", shape, nn.BatchNorm1d, make, {}, fixed)
             make = _ours("AugBatchNorm1d", shape, learn_phi=True)
             yield _layers(f"BatchNorm1d, φ learned, {what}", shape, nn.BatchNorm1d, make, {}, learned)
+            make = _ours("AugBatchNorm1d", shape, **GUARDED)
+            yield _layers(f"BatchNorm1d, guard, {what}", shape, nn.BatchNorm1d, make, {}, guarded)
     yield from _other_axes(full)
     if importlib.util.find_spec("torch_geometric"):
         yield _graphs()
@@ -212,21 +217,26 @@ def _networks(full: bool) -> Iterator[Case]:
         specs["no norm"] = "none"
     yield _network("ResNet-20 step, φ=1.5", specs, 0.95, full)
     yield _network("ResNet-20 step, φ learned", {"torch": "bn", NATIVE: "diffphi"}, 1.02, full)
+    yield _network("ResNet-20 step, guard", {"torch": "bn", NATIVE: "guardbn"}, 1.0, full)
+    if full:
+        yield _network("ResNet-20 step compiled, guard", {"torch": "bn", NATIVE: "guardbn"}, 1.05, full, compiled=True)
 
 
-def _network(row: str, specs: dict[str, str], target: float, full: bool) -> Case:
+def _network(row: str, specs: dict[str, str], target: float, full: bool, compiled: bool = False) -> Case:
     torch.manual_seed(0)
     batch = 128 if full else 32
     x, labels = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
-    work = {name: _training_step(resnet20(spec), x, labels) for name, spec in specs.items()}
+    work = {name: _training_step(resnet20(spec), x, labels, compiled) for name, spec in specs.items()}
     if full and "φ=1.5" in row:
         work[TORCH] = _on("torch", _training_step(resnet20("augbn(phi=1.5)"), x, labels))
         work["published recipe"] = _training_step(resnet20(NewtonNorm), x, labels)
     return Case(row, f"batch {batch}", work, {}, target)
 
 
-def _training_step(model: nn.Module, x: Tensor, labels: Tensor) -> Callable[[], object]:
+def _training_step(model: nn.Module, x: Tensor, labels: Tensor, compiled: bool = False) -> Callable[[], object]:
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
+    if compiled:
+        model = torch.compile(model, fullgraph=True)  # type: ignore[assignment]
 
     def run() -> None:
         optimizer.zero_grad()

@@ -24,6 +24,7 @@ _NORMS = {
     "augbn": "AugNorm",
     "diffphi": "AugNorm with a learned exponent",
     "robustbn": "robust BatchNorm",
+    "guardbn": "guarded BatchNorm",
     "median": "median BatchNorm",
     "midrange": "midrange BatchNorm",
     "pop": "POP-Norm",
