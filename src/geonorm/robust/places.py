@@ -109,7 +109,8 @@ class Places:
         """The input of the model, before it runs; whatever else comes by then belongs to these samples."""
         self._expected, self._mixed = samples, ""
         if x.is_floating_point() or (x.dim() > 3 and not x.is_complex()):
-            self._add(INPUT, x.double() if x.dim() > 1 else x.double()[:, None])
+            values = x.detach().cpu().double()  # in which no square of a float32 overflows
+            self._add(INPUT, values if x.dim() > 1 else values[:, None])
         else:
             self.skipped.setdefault(INPUT, "its values are names of things, not quantities")
 

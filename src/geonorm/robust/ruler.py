@@ -2,14 +2,15 @@
 
 With m and σ the mean and standard deviation of sample i in channel c, three figures for every sample:
 
-    distance    2·d/median d,  d² = mean over channels of [σ² + (m − y)²]/s²
+    distance    2·d/median d,  d² = mean over channels of [σ² + (m − y)²]/s²; or less, see below
     mean        median over channels of |m − y| in MADs
     spread      median over channels of |log σ − median log σ| in MADs
 
 y is the median of m, and s² that of σ² + (m − y)². Medians and MADs are those of the samples themselves; channels in
 which more than half of the samples are the same have no part. The distance is the guard's. It sees one channel that is
 far off; the other two see what moves all channels alike, such as a sample that does not vary, which is near and yet
-unusual.
+unusual. In one or two dimensions a distance of three medians is nothing special: the figure is no larger than
+d − median d over 1.4826 times the step from the lower quartile to the median.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _LEAST = 0.02  # of the usual spread: smaller deviations are not worth an alarm,
 _FLAT = 1e-6  # of the usual spread: a channel of a sample with less does not vary
 _FAR = 6.0  # MADs
 _FEW = 4  # channels: images, of which one channel that does not vary is a fault
-_APART = 5  # times as many scores above a gap as in it
+_WINDOW = 1.5
+_APART = 3.0  # times as many scores together above a valley as in it
 _BLOCK = 1 << 22  # numbers that are worked on at a time
 
 
@@ -59,8 +61,10 @@ class Ruler:
         self._row_unit = max(_LEAST, _MAD * float((rows / self._row_spread).clamp_min(_FLAT).log().abs().median()))
         squares = self._squares(mean, deviation)
         self._scale = squares.median(0).values
-        self._radius = float((squares / self._scale).mean(1).median().sqrt())
+        distance = (squares / self._scale).mean(1).sqrt()
+        self._radius = float(distance.median())
         self.usable = bool(self._columns.any()) and 0 < self._radius < math.inf
+        self._inner = self._radius - float(distance.kthvalue(1 + len(distance) // 4).values)
 
     def figures(self, mean: Tensor, deviation: Tensor) -> Tensor:
         """``[samples, 3]``, as in ``STATISTICS``; Inf for samples that are not finite."""
@@ -84,7 +88,10 @@ class Ruler:
         z, logs = (part.abs() for part in self.deviations(mean, deviation))
         spread = torch.maximum(_middle(logs[:, self._varies]), self._flatness(mean, deviation, logs))
         distance = (self._squares(mean, deviation) / self._scale).mean(1).sqrt()
-        found = torch.stack([2 * distance / self._radius, _middle(z[:, self._columns]), spread], 1)
+        # In few dimensions, or many that are much the same, distances vary widely: then in units of what they vary by.
+        narrow = (distance - self._radius).clamp_min(0) / max(_MAD * self._inner, 1e-6 * self._radius)
+        far = torch.minimum(2 * distance / self._radius, narrow)
+        found = torch.stack([far, _middle(z[:, self._columns]), spread], 1)
         return torch.where(finite[:, None], found, math.inf).float()
 
     def _flatness(self, mean: Tensor, deviation: Tensor, logs: Tensor) -> Tensor:
@@ -128,18 +135,25 @@ def _middle(values: Tensor) -> Tensor:
 
 
 def gap(scores: Tensor, cut: float) -> float:
-    """The smallest threshold from ``cut`` on with few scores in the third below it, against those above it.
+    """The smallest threshold from ``cut`` on that lies in a valley of the scores, counted in windows of a factor 1.5.
 
-    Broken samples lie apart from the others. Where scores merely fall off slowly, as those of a table with long tails
-    do, there is no such place, and the threshold is the largest score: no sample is above it.
+    Broken samples are apart from the others: few scores are just below a threshold, more are together somewhere above
+    it. Where scores merely fall off slowly, as those of a table with long tails do, there is no such valley, and no
+    score is above the threshold.
     """
     ordered = scores[scores.isfinite()].double().sort().values
-    over = ordered[ordered > cut]
-    if not len(over):
+    start = int((ordered <= cut).sum())
+    if start == len(ordered):
         return cut
-    thresholds = torch.cat([over.new_tensor([cut]), over])
-    upto = torch.searchsorted(ordered, thresholds, right=True)
-    above = len(ordered) - upto
-    below = upto - torch.searchsorted(ordered, thresholds * (2 / 3), right=True)
-    apart = (_APART * below <= above) & (above > 0)
-    return float(thresholds[int(apart.int().argmax())]) if bool(apart.any()) else float(over[-1])
+    # Thresholds to try: the cut itself, and just below every score above it.
+    over = ordered[start:]
+    tops = torch.cat([over.new_tensor([cut]), over])
+    first = torch.cat([torch.tensor([start]), torch.searchsorted(ordered, over)])
+    below = first - torch.searchsorted(ordered, tops / _WINDOW, right=True)
+    together = torch.searchsorted(ordered, over * _WINDOW, right=True) - torch.searchsorted(ordered, over)
+    fullest = together.flip(0).cummax(0).values.flip(0)
+    is_valley = _APART * below <= fullest[first - start]
+    if not bool(is_valley.any()):
+        return 1.001 * float(over[-1])
+    chosen = int(first[int(is_valley.int().argmax())])
+    return cut if chosen == start else float(ordered[chosen - 1] + ordered[chosen]) / 2

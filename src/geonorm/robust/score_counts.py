@@ -27,11 +27,12 @@ def score_counts(scores: Tensor, cut: float) -> list[Bin]:
     high = max(float(finite.max()) if len(finite) else cut, cut * 2)
     steps = math.log2(high / low)
     per = min(_PER_FACTOR, _MOST / steps)
-    first, last = math.floor(math.log2(low / cut) * per), math.ceil(math.log2(high / cut) * per)
-    edges = [cut * 2 ** (k / per) for k in range(first, max(last, first + 1) + 1)]
+    first = min(math.floor(math.log2(low / cut) * per), -1)
+    last = math.ceil(math.log2(high / cut) * per)
+    edges = [cut * 2 ** (k / per) for k in range(first, last + 1)]
     place = ((finite / cut).log2() * per).floor().clamp(first, last - 1)
     # A score of exactly the cut is not above it.
-    place = place.where(finite != cut, place.new_tensor(-1.0).clamp_min(first))
+    place = place.where(finite != cut, place.new_tensor(-1.0))
     counts = [int((place == k).sum()) for k in range(first, last)]
     counts[-1] += int((~scores.isfinite()).sum())
-    return [Bin(a, b, count) for a, b, count in zip(edges, edges[1:], counts, strict=False)]
+    return [Bin(a, b, count) for a, b, count in zip(edges[:-1], edges[1:], counts, strict=True)]

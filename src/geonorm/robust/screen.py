@@ -77,6 +77,12 @@ def screen(
 
 
 def _check_order(batches: Any) -> None:
+    """Batches that an index can be counted in: not shuffled, and not several taken for one."""
+    if isinstance(batches, tuple) and len(batches) > 2 and _are_alike(batches):
+        raise TypeError(
+            f"expected a batch or an iterable of batches (got a tuple of {len(batches)} tensors of one kind, which "
+            "would be one batch with the first as its input); give a list of them"
+        )
     if isinstance(batches, DataLoader):
         samplers = (batches.sampler, getattr(batches.batch_sampler, "sampler", None))
         if any(isinstance(sampler, _SHUFFLES) for sampler in samplers):
@@ -84,6 +90,12 @@ def _check_order(batches: Any) -> None:
                 "expected batches in a fixed order (got a DataLoader that shuffles, so that an index would name no "
                 "sample); make one with shuffle=False"
             )
+
+
+def _are_alike(parts: tuple[Any, ...]) -> bool:
+    return all(isinstance(part, Tensor) and part.is_floating_point() and part.dim() > 1 for part in parts) and (
+        len({part.shape[1:] for part in parts}) == 1
+    )
 
 
 def _run(

@@ -14,7 +14,7 @@ from .screening import Broken, Screening
 from .thumbnails import Thumbnail, thumbnails
 
 _MOST_ROWS = 1000
-_MOST_PICTURES = 48  # for each reason
+_MOST_PICTURES = 24  # for each reason
 _USUAL = 12
 _MEANING = {
     "not finite": "NaN or Inf among the values, in magenta: a division by 0, a missing value, an overflow.",
@@ -64,7 +64,7 @@ def _summary(found: Screening) -> str:
 
 def _gallery(why: str, some: Sequence[Broken], pictures: Mapping[int, Thumbnail]) -> str:
     drawn = [one for one in some[:_MOST_PICTURES] if one.index in pictures]
-    tiles = [_tile(pictures[one.index], one.index, one.score, f"{one.evidence}; seen in {one.layer}") for one in drawn]
+    tiles = [_tile(pictures[one.index], one.index, one.score, one.evidence) for one in drawn]
     words = [f"{len(some):,} sample{'s' * (len(some) != 1)}.", _MEANING[why]]
     words += [f"The {len(drawn)} highest scores are shown."] if len(drawn) < len(some) else []
     words += ["On the right each on a scale of its own."] if any(pictures[one.index].own for one in drawn) else []

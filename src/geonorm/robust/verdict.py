@@ -19,9 +19,13 @@ _MANY = 1 / 3  # of the samples; with more broken ones than that, a note
 
 @dataclass
 class _Scored:
-    """Scores of all samples, the number of the first place that saw each, or −1, and what was seen at each place."""
+    """Scores of all samples, the same before any were divided, the number of the first place that saw each, or −1.
+
+    And what was seen at each place.
+    """
 
     scores: Tensor
+    plain: Tensor
     first: Tensor
     figures: dict[str, Tensor] = field(default_factory=dict)
     farthest: Tensor | None = None
@@ -36,7 +40,7 @@ def verdict(places: Places, facts: Tensor | None, shape: tuple[int, ...], cut: f
         raise ValueError(f"expected a model with an input or layers to look at (got none: {reasons})")
     samples = next(iter(places.by_name.values())).samples
     found = _scored(places, facts, shape, cut, torch.ones(samples, dtype=torch.bool))
-    sound = found.scores <= cut
+    sound = found.plain <= cut
     if not sound.all() and sound.sum() > samples / 2:
         # Many broken samples widen what is usual: once more, against the others alone.
         found = _scored(places, facts, shape, cut, sound)
@@ -59,7 +63,7 @@ def verdict(places: Places, facts: Tensor | None, shape: tuple[int, ...], cut: f
 
 def _scored(places: Places, facts: Tensor | None, shape: tuple[int, ...], cut: float, sound: Tensor) -> _Scored:
     """Scores against the sound samples."""
-    found = _Scored(torch.zeros(len(sound)), torch.full((len(sound),), -1))
+    found = _Scored(torch.zeros(len(sound)), torch.zeros(len(sound)), torch.full((len(sound),), -1))
     for name, place in places.by_name.items():
         figures, farthest = place.compared(sound)
         own = figures.amax(1)
@@ -74,6 +78,7 @@ def _scored(places: Places, facts: Tensor | None, shape: tuple[int, ...], cut: f
                 found.farthest = farthest
         elif name in found.skipped:
             continue
+        found.plain = torch.maximum(found.plain, own)
         threshold = gap(own, cut)
         if threshold > cut:
             found.notes.append(f"{name}: scores fall off slowly; divided by {threshold / cut:.3g}")
