@@ -45,6 +45,7 @@ from .surgery import (
 if TYPE_CHECKING:
     from . import analysis, optim, robust
     from .analysis import diagnose
+    from .robust import screen
 
 __all__ = [
     "AugBatchNorm1d",
@@ -83,6 +84,7 @@ __all__ = [
     "recalibrate",
     "revert",
     "robust",
+    "screen",
     "sync",
     "unfreeze",
     "unsync",
@@ -98,4 +100,6 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name == "diagnose":
         return import_module(".analysis", __name__).diagnose
+    if name == "screen":
+        return import_module(".robust", __name__).screen
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

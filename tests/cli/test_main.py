@@ -12,7 +12,8 @@ import pytest
 from geonorm import __version__
 from geonorm.cli import main, make_parser
 
-COMMANDS = ["compare", "report", "reproduce", "data", "norms", "diagnose", "demo", "bench", "info", "completion"]
+COMMANDS = ["compare", "report", "reproduce", "data", "norms", "diagnose", "screen", "demo", "bench", "info"]
+COMMANDS += ["completion"]
 
 
 def code_of(arguments: list[str]) -> object:
@@ -37,7 +38,7 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
     assert code_of([*command, "--help"]) == 0
     told = capsys.readouterr().out
     assert told.startswith(f"usage: geonorm {' '.join(command)}")
-    if command in (["compare"], ["report"], ["reproduce"], ["data"], ["diagnose"], ["bench"], ["demo"]):
+    if command in (["compare"], ["report"], ["reproduce"], ["data"], ["diagnose"], ["screen"], ["bench"], ["demo"]):
         assert "example" in told
         assert f"  geonorm {command[0]}" in told
 

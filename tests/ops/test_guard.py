@@ -39,11 +39,14 @@ def plain_verdict(x: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor]:
         column = sorted(float(m[i, c]) for i in some)
         y[c] = 0.5 * (column[(len(column) - 1) // 2] + column[len(column) // 2])
         squares = sorted(float(v[i, c] + (m[i, c] - y[c]) ** 2) for i in some)
+        least = (8 * torch.finfo(torch.float64).eps * float(y[c])) ** 2
+        if not squares[(len(squares) - 1) // 2] > least:
+            squares = [square for square in squares if square > least] or [0.0]
         s2[c] = squares[(len(squares) - 1) // 2]
     s2 = s2.clamp_min(1e-6 * float(s2.max()))
 
     def distance(i: int) -> float:
-        return math.sqrt(float(((v[i] + (m[i] - y) ** 2) / s2).sum()) / channels)
+        return math.sqrt(float(((v[i] + (m[i] - y) ** 2) / s2).mean()))
 
     for _ in range(2):
         weight = [1 / max(distance(i), 1e-6) for i in some]
@@ -67,6 +70,7 @@ def batch(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0, far: bool =
 @pytest.mark.parametrize("k", [1.5, 3.0])
 def test_the_verdict_is_that_of_the_formulas(shape: tuple[int, ...], k: float) -> None:
     x = batch(shape, torch.float64)
+    x[:, -1] = torch.relu(x[:, -1] - x[:, -1].median() - 1)  # 0 in most samples
     d, f, y = plain_verdict(x, k)
     found = guard(x, k)
     torch.testing.assert_close(found.distance, d.double(), rtol=1e-9, atol=1e-12)
@@ -117,6 +121,21 @@ def test_kernels_and_torch_agree(shape: tuple[int, ...], options: dict[str, Any]
             error = float((found[part].double() - value.double()).abs().max())
             assert error <= tolerance * scale, (name, part, error)
     assert expected["guard_counts"].tolist() == [1, 1, 2, 0] or shape[0] == 5
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_a_channel_that_is_mostly_the_same_decides_nothing(backend: str) -> None:
+    """A rectified channel is 0 in most samples: its other values are no reason to pull anybody, but a far one is."""
+    x = torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
+    x[:, 0] = torch.relu(x[:, 0] - 0.5)
+    assert bool((guard(x).factor == 1).all())
+    layer = geonorm.create_norm("guardbn", 64, dim=1)
+    with using_backend(backend):
+        layer(x)
+        assert layer.guard_counts.tolist() == [1, 0, 0, 0]
+        x[7, 0] = 1000.0
+        layer(x)
+        assert layer.guard_counts.tolist() == [2, 1, 1, 0]
 
 
 @pytest.mark.parametrize("size", [1e18, 1e30, 3e37])

@@ -268,7 +268,7 @@ class TestGuard:
         full = torch.randn(8, 3)
         one = torch.full((4, 3), math.nan)
         one[2] = 1.0
-        report = geonorm.recalibrate(model, [full, one, torch.full((4, 3), math.inf)], guard=2.5)
+        report = geonorm.recalibrate(model, [full, one, torch.full((4, 3), math.inf)], guard=30)
         assert {change.note for change in report.changed} == {"pulled 0 of 16 samples, 7 not finite"}
         assert report.changed[0].after == "9 values in 2 batches"
         close(model[0].running_mean, torch.cat([full, one[2:3]]).mean(0))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from . import bench, compare, completion, data, demo, diagnose, info, norms, report, reproduce
+from . import bench, compare, completion, data, demo, diagnose, info, norms, report, reproduce, screen
 from .parser import Mistake, Parser
 from .streams import show_what_can_be_shown
 
@@ -20,6 +20,7 @@ examples:
   geonorm compare                                   eight norms on digits, clean and with broken samples: two minutes
   geonorm compare --model my.py:make_model --data my.py:make_data
   geonorm diagnose --model my.py:make_model --input-shape 3,32,32
+  geonorm screen --model my.py:make_model --data my.py:batches
   geonorm COMMAND --help                            the options of a command, with examples
 
 exit codes:
@@ -35,7 +36,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="geonorm", description="Geometric normalization for PyTorch.", epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"geonorm {version('geonorm')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
-    for command in (compare, report, reproduce, data, norms, diagnose, demo, bench, info, completion):
+    for command in (compare, report, reproduce, data, norms, diagnose, screen, demo, bench, info, completion):
         command.add(commands)
     return parser
 

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <new>
 #include <utility>
@@ -183,12 +182,7 @@ static Status judge(Samples& of, const Verdict<T>& verdict, double k, int64_t th
         kernels.channel_medians(of, first * block, last * block < channels ? last * block : channels);
     });
     T widest = 0, *square = (T*)of.square, *inverse = (T*)of.inverse;
-    const T grain = 8 * std::numeric_limits<T>::epsilon();  // a scale of so little of the center is rounding: none
-    for (int64_t c = 0; c < channels; c++) {
-        const T least = grain * verdict.center[c];
-        if (square[c] <= least * least) square[c] = 0;
-        widest = square[c] > widest ? square[c] : widest;
-    }
+    for (int64_t c = 0; c < channels; c++) widest = square[c] > widest ? square[c] : widest;
     const T least = (T)1e-6 * widest;  // a dead channel must not decide
     for (int64_t c = 0; c < channels; c++) {
         square[c] = square[c] > least ? square[c] : least;
@@ -207,8 +201,8 @@ static Status judge(Samples& of, const Verdict<T>& verdict, double k, int64_t th
         if (std::isnan(far.back().second)) return REFUSED;
         squared[i] = (T)INFINITY;
     }
-    const double limit = kernels.middle_value(squared, samples, of.wide) * k * k;
-    const bool can_tell = samples >= 4 && limit > 0;
+    const double middle = kernels.middle_value(squared, samples, of.wide), limit = middle * k * k;
+    const bool can_tell = samples >= 4 && middle > 1e-8;  // else most samples are the same
     const double radius = can_tell ? sqrt(limit) : INFINITY;
     *verdict.radius = (T)radius;
     kernels.verdicts(squared, verdict.factor, samples, radius, can_tell ? limit : INFINITY, of.wide);

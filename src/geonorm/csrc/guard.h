@@ -119,18 +119,17 @@ GN_INLINE typename Of<T>::I count_up_to(const typename Of<T>::V* v, int64_t n, t
     return count[0] + count[1] + count[2] + count[3];
 }
 
-// In every lane, the k-th smallest (from 0) of n values without NaN, and the one after it.
+// In every lane, the value of that rank (from 0) of n values without NaN, and the one after it.
 //
 // Eight of the values, sorted, are searched first: three passes leave the values between two of them. Halving that
 // interval leaves two values after some five passes. Where it does not (ties, a far outlier as one end), keys are halved
 // instead of values, which always ends.
 template <class T>
-static void kth_values(const typename Of<T>::V* v, int64_t n, int64_t k, typename Of<T>::V& kth,
+static void kth_values(const typename Of<T>::V* v, int64_t n, typename Of<T>::I rank, typename Of<T>::V& kth,
                        typename Of<T>::V& next) {
     typedef typename Of<T>::V V;
     typedef typename Of<T>::I I;
     typedef typename Of<T>::Int Int;
-    const I rank = I{} + (Int)k;
     V few[8];
     for (int j = 0; j < 8; j++) few[j] = v[j * n / 8];
     for (int round = 0; round < 8; round++)
@@ -190,21 +189,32 @@ static void kth_values(const typename Of<T>::V* v, int64_t n, int64_t k, typenam
 template <class T>
 static void channel_medians_of(const Samples& of, int64_t first, int64_t last, Scratch& scratch) {
     typedef typename Of<T>::V V;
+    typedef typename Of<T>::I I;
     const int64_t n = of.some;
     V* values = (V*)scratch.get(n * sizeof(V));
     if (!values) return;
     const T *mean = (const T*)of.mean, *var = (const T*)of.var;
     each_piece<T>(first, last, [&](auto piece) __attribute__((always_inline)) {
         V kth, next;
+        const I middle = I{} + (typename Of<T>::Int)((n - 1) / 2);
         for (int64_t i = 0; i < n; i++) values[i] = piece.take(mean + of.nth(i) * of.channels);
-        kth_values<T>(values, n, (n - 1) / 2, kth, next);
+        kth_values<T>(values, n, middle, kth, next);
         const V center = n % 2 ? kth : kth * (T)0.5 + next * (T)0.5;
         for (int64_t i = 0; i < n; i++) {
             const V d = values[i] - center;
             values[i] = d * d + (var ? piece.take(var + of.nth(i) * of.channels) : V{});
         }
         piece.put((T*)of.center, center);
-        kth_values<T>(values, n, (n - 1) / 2, kth, next);
+        kth_values<T>(values, n, middle, kth, next);
+        const V grain = center * (T)(8 * Of<T>::eps), least = grain * grain;  // no more than rounding
+        const I sparse = ~(I)(kth > least);
+        if (any_lane<T>(sparse)) {  // most samples are the same: the middle one of the others
+            const I same = count_up_to<T>(values, n, least), others = I{} + (typename Of<T>::Int)(n - 1) - same;
+            const I rank = same + (others >> 1);  // of none, the largest: 0 or rounding
+            V other;
+            kth_values<T>(values, n, (sparse & rank) | (~sparse & middle), other, next);
+            kth = either(sparse, choose((I)(other > least), other), kth);
+        }
         piece.put((T*)of.square, kth);
     });
 }

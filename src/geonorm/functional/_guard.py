@@ -43,8 +43,9 @@ def guard(
         output = y + f·(x − y)
 
     m and v are the mean and variance of a sample in a channel, y is the joint center of all samples, and s² the median
-    of v + (m − y)² in the channel. A sample inside of the ball stays as it is, bit for bit. What a sample can do to a
-    mean, a variance or a gradient is then bounded, as long as fewer than half of the samples are far out.
+    of v + (m − y)² in the channel, of those above 0 where most samples are the same. A sample inside of the ball stays
+    as it is, bit for bit. What a sample can do to a mean, a variance or a gradient is then bounded, as long as fewer
+    than half of the samples are far out.
 
     y, s, R and f are constants in backward, as the factor of gradient clipping is: the gradient of x is f times that
     of the output. A sample with NaN or Inf comes out as NaN, gets no gradient, and has no part in y, s and R. Among

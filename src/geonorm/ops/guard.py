@@ -5,9 +5,9 @@ With m and v the mean and variance of sample i in channel c, a center y and scal
     d_i² = (1/C) Σ_c [ v_ic + (m_ic − y_c)² ] / s_c²
 
 y is the joint center (the geometric median of the samples), approached by two Weiszfeld steps from the median of each
-channel, which brings it to within a few percent of a distance. s_c² is the median of v_ic + (m_ic − y_c)². The radius
-is R = k·median d, and a sample outside of it gets the factor R/d. Nothing here has a gradient: factors are constants,
-as that of gradient clipping.
+channel, which brings it to within a few percent of a distance. s_c² is the median of v_ic + (m_ic − y_c)², of those
+above 0 where most samples are the same. The radius is R = k·median d, and a sample outside of it gets the factor R/d.
+Nothing here has a gradient: factors are constants, as that of gradient clipping.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from .checks import can_look
 FEWEST = 4  # samples; among fewer nothing can be told
 MOST_FOR_CENTER = 256  # center and scales of a larger batch are those of every n-th sample
 STEPS = 2
-DEAD = 1e-6  # squared scales below this fraction of the largest are raised to it: a dead channel must not decide
+DEAD = (
+    1e-6  # channels whose squared scale is below this fraction of the largest have no say: a dead one must not decide
+)
 GRAIN = 8.0  # a scale of so many roundings of the center is none: moments of equal samples may differ by that
 NEAREST = 1e-6  # smaller distances count as this in the weights of the center
+SAME = 1e-4  # a median distance up to this means that most samples are the same: nothing can be told
 
 
 class Verdict(NamedTuple):
@@ -86,8 +89,8 @@ def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = No
         total = weight @ some
         y = (weight @ present_m) / torch.where(total > 0, total, 1.0)
     d = distances(m, v)
-    radius = k * torch.where(usable, d, math.nan).nanmedian()
-    radius = torch.where((usable.sum() >= FEWEST) & (radius > 0), radius, math.inf)
+    middle = torch.where(usable, d, math.nan).nanmedian()
+    radius = torch.where((usable.sum() >= FEWEST) & (middle > SAME), k * middle, math.inf)
     factor = torch.where(usable & (d > radius), radius / d, 1.0)
     factor = torch.where(broken, math.nan, factor)
     d = torch.where(broken, math.inf, torch.where(usable, d, 0.0))
@@ -110,11 +113,17 @@ def column_median(m: Tensor) -> Tensor:
 def squared_scale(m: Tensor, v: Tensor, y: Tensor, grain: float = 0.0) -> Tensor:
     """The median of the squared distance in each channel, and at least a small fraction of that of the widest one.
 
-    Where it is the grain of the center, 0: all that is left of equal samples is rounding.
+    Where most samples are the same, but for rounding (``grain``, relative to the center), the median of those that are
+    not: a rectified channel is 0 in most samples, which makes the others neither far away nor near.
     """
-    squares = (v + (m - y).square()).nanmedian(0).values
-    squares = torch.where(squares > (grain * y).square(), squares, 0.0)
-    return torch.maximum(squares, DEAD * squares.max())
+    squares = v + (m - y).square()
+    least = (grain * y).square()
+    median = squares.nanmedian(0).values
+    sparse = ~(median > least)
+    if not can_look(sparse) or sparse.device.type != "cpu" or bool(sparse.any()):
+        median = torch.where(sparse, torch.where(squares > least, squares, math.nan).nanmedian(0).values, median)
+    median = torch.where(median.isnan(), 0.0, median)
+    return torch.maximum(median, DEAD * median.max())
 
 
 def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:

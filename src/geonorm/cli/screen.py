@@ -1,0 +1,61 @@
+"""``geonorm screen``: which samples of a data set look broken to a model of your own."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .parser import Commands, Mistake, Parser, add_json, print_json
+from .streams import results_alone
+
+_EPILOG = """\
+examples:
+  geonorm screen --model my_model.py:make_model --data my_model.py:make_batches
+  geonorm screen --model my_package.models:make --state best.pt --data my_data.py:loader --out page.html
+"""
+
+
+def add(commands: Commands[Parser]) -> None:
+    """Declare the command."""
+    text = "the broken samples of a data set, found without labels in a model's layers"
+    parser = commands.add_parser("screen", help=text, description=text, epilog=_EPILOG)
+    parser.add_argument(
+        "--model",
+        required=True,
+        metavar="WHERE:NAME",
+        help="a function that gives the model: module:name or file.py:name",
+    )
+    parser.add_argument("--state", type=Path, metavar="FILE", help="a state_dict to load into it (tensors only)")
+    parser.add_argument(
+        "--data",
+        required=True,
+        metavar="WHERE:NAME",
+        help="a function that gives batches in a fixed order: tensors or (x, y)",
+    )
+    parser.add_argument(
+        "--cut", type=float, default=6.0, help="the score above which a sample looks broken (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("out/screen.html"), help="the page (default: %(default)s)")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Look at the samples, write the page, print the table."""
+    from ..lab import loading
+    from ..lab.bars import busy
+    from ..robust import screen
+    from ..surgery.progress import without_bars
+
+    if not 1 <= chosen.cut < float("inf"):
+        raise Mistake(f"expected --cut to be a number from 1 (got {chosen.cut})")
+    with results_alone():
+        model = loading.load_model(chosen.model, chosen.state)
+        with busy("looking at the samples"), without_bars():
+            found = screen(model, loading.load_batches(chosen.data), cut=chosen.cut)
+            path = found.to_html(chosen.out, loading.load_batches(chosen.data))  # a generator is used up by now
+    if chosen.json:
+        print_json(found.to_dict())
+    else:
+        print(f"{found}\n\nPage: {path}")
+    return 0

@@ -1,0 +1,136 @@
+"""``screen``: the broken samples of a data set, found without labels in a model's own layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from ..analysis.observe import Forward, check_readable, each_batch, uncompiled, undisturbed
+from ..surgery.progress import progress
+from ..surgery.recalibrate import call_model, input_of
+from ..surgery.select import Where
+from .places import INPUT, Places
+from .reasons import facts_of
+from .screening import Screening
+from .verdict import verdict
+
+_SHUFFLES = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+
+
+def screen(
+    model: nn.Module,
+    batches: Any,
+    forward: Forward | None = None,
+    *,
+    layers: Where = None,
+    cut: float = 6.0,
+) -> Screening:
+    """Name the broken samples of a data set, without labels, by how far they are from the others.
+
+        score = max over places of  2·d/median d,  median over channels of |m − median m|  and of |log σ − median log σ|
+
+    m and σ are the mean and standard deviation of a sample in a channel, deviations are in MADs, and d is the distance
+    to the joint center that the guard goes by. Places are the model's input and what reaches its first eight norms; in
+    a model without norms, its first eight convolutions and linear layers. All medians are those of the data set itself,
+    so that data that differ as a whole from what the model was trained on are fine. Where the scores at a place fall
+    off slowly, as those of tables with long tails do, they are scaled down until only samples apart from all others
+    are above the cut.
+
+    It finds samples that are not finite, unscaled, offset, constant or noisy. It does not find faults that leave the
+    values in their usual range and order: a wrong crop, a mirrored image, a wrong label. More than half of the data
+    broken is out of reach: then the broken samples are the usual ones. One pass over the batches, in evaluation; the
+    model is left as it was.
+
+    Args:
+        model: any model, in any mode; trained or not, though a trained one sees more.
+        batches: a batch or an iterable of batches in a fixed order, such as a DataLoader that does not shuffle:
+            tensors, or tuples whose first entry is the input.
+        forward: how to call the model on a batch, ``forward(model, batch)``, where its first entry is not enough.
+        layers: which layers to look at beside the input: a name pattern, several, or a function of (name, module).
+        cut: the score above which a sample looks broken.
+
+    Examples:
+        >>> import torch, geonorm
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
+        >>> images = torch.rand(100, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+        >>> images[17] *= 255
+        >>> images[40, 0, 3, 3] = float("nan")
+        >>> found = geonorm.screen(model, images)
+        >>> print(found.headline())
+        2 of 100 samples look broken: 1 not finite, 1 too large.
+        >>> found.indices
+        [40, 17]
+    """
+    check_readable(model, "screen")
+    if isinstance(cut, bool) or not isinstance(cut, (int, float)) or not 1 <= cut < math.inf:
+        raise ValueError(f"expected cut to be a number from 1 (got {cut!r}); 6 is the usual one")
+    _check_order(batches)
+    places = Places(model, layers)
+    facts, shape = _run(model, each_batch(batches), forward or call_model, places)
+    return verdict(places, facts, shape, float(cut), type(model).__name__)
+
+
+def _check_order(batches: Any) -> None:
+    """Batches that an index can be counted in: not shuffled, and not several taken for one."""
+    if isinstance(batches, tuple) and len(batches) > 2 and _are_alike(batches):
+        raise TypeError(
+            f"expected a batch or an iterable of batches (got a tuple of {len(batches)} tensors of one kind, which "
+            "would be one batch with the first as its input); give a list of them"
+        )
+    if isinstance(batches, DataLoader):
+        samplers = (batches.sampler, getattr(batches.batch_sampler, "sampler", None))
+        if any(isinstance(sampler, _SHUFFLES) for sampler in samplers):
+            raise ValueError(
+                "expected batches in a fixed order (got a DataLoader that shuffles, so that an index would name no "
+                "sample); make one with shuffle=False"
+            )
+
+
+def _are_alike(parts: tuple[Any, ...]) -> bool:
+    return all(isinstance(part, Tensor) and part.is_floating_point() and part.dim() > 1 for part in parts) and (
+        len({part.shape[1:] for part in parts}) == 1
+    )
+
+
+def _run(
+    model: nn.Module, batches: Iterable[Any], forward: Forward, places: Places
+) -> tuple[Tensor | None, tuple[int, ...]]:
+    """All batches once through the model. What the values of the input tell of each sample, and the sample's shape."""
+    facts: list[Tensor] = []
+    shape: tuple[int, ...] = ()
+    number = 0
+    with undisturbed(model), torch.no_grad(), uncompiled():
+        model.eval()
+        with places.watching():
+            for batch in progress(batches, "screen"):
+                x = values_of(batch)
+                if not x.numel():
+                    continue
+                places.add_input(x, len(x))
+                if INPUT in places.by_name:
+                    shape = tuple(x.shape[1:]) or (1,)
+                    facts.append(facts_of(x if x.dim() > 1 else x[:, None]))
+                forward(model, batch)
+                places.end_batch()
+                number += len(x)
+    if not number:
+        raise ValueError("expected at least one batch with a sample in it (got none)")
+    return (torch.cat(facts) if facts else None), shape
+
+
+def values_of(batch: Any) -> Tensor:
+    """The input of a batch; of a dict or another structure the first tensor of numbers with samples."""
+    x: Any = input_of(batch)
+    if not isinstance(x, Tensor):
+        tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()]
+        x = next((leaf for leaf in tensors if leaf.is_floating_point()), tensors[0] if tensors else None)
+    if x is None or not x.dim():
+        raise TypeError(f"expected batches that hold a tensor with a dimension of samples (got {type(batch).__name__})")
+    found: Tensor = x
+    return found
