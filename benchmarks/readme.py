@@ -31,8 +31,8 @@ def table() -> str:
         ),
         (
             f"time to train a layer, over torch's BatchNorm2d, CPU with {instruction_set()}",
-            f"guard: {ratio('BatchNorm2d, guard')}, φ=1.5: {ratio('BatchNorm2d, φ=1.5')}, robust spread: {ratio('BatchNorm2d, robust spread')}, "
-            f"POP-Norm: {ratio('PopNorm2d')}",
+            f"guard: {ratio('BatchNorm2d, guard')}, φ=1.5: {ratio('BatchNorm2d, φ=1.5')}, "
+            f"robust spread: {ratio('BatchNorm2d, robust spread')}, POP-Norm: {ratio('PopNorm2d')}",
             "speed.md",
         ),
         (
