@@ -47,7 +47,10 @@ def normalize(
         )
     plan = None if groups.joint else _native.plan(of, groups, rule, learned)
     if plan is not None:
-        again = lambda inputs: _on_torch(inputs, groups, rule, learned)[:2]  # noqa: E731
+
+        def again(inputs: Inputs) -> tuple[Tensor, NormStatistics]:
+            return _on_torch(inputs, groups, rule, learned)[:2]
+
         found = _native.run(of, plan, running, measured, again, counts)
         if found is not None:
             return found

@@ -106,9 +106,9 @@ class AugBatchNorm1d(_AugBatchNorm):
         bias: with ``affine``, learn β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
-            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
-            guard. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
+            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
+            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
 
     Shape:
@@ -145,9 +145,9 @@ class AugBatchNorm2d(_AugBatchNorm):
         bias: with ``affine``, learn β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
-            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
-            guard. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
+            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
+            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
 
     Shape:
@@ -184,9 +184,9 @@ class AugBatchNorm3d(_AugBatchNorm):
         bias: with ``affine``, learn β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
-            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
-            guard. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
+            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
+            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
 
     Shape:

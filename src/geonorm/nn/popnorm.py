@@ -158,9 +158,9 @@ class PopNorm1d(_PopNorm):
         bias: with ``affine``, learn the shift β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
-            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
-            guard. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
+            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
+            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
         options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
 
     Shape:
@@ -195,9 +195,9 @@ class PopNorm2d(_PopNorm):
         bias: with ``affine``, learn the shift β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
-            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
-            guard. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
+            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
+            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
         options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
 
     Shape:
@@ -232,9 +232,9 @@ class PopNorm3d(_PopNorm):
         bias: with ``affine``, learn the shift β too.
         process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: in training, pull samples farther than this many median distances from the joint center onto a ball of
-            that radius first, so that broken ones cannot spoil the statistics; 3.0 is the usual radius. ``None`` for no
-            guard. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
+            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
+            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
         options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
 
     Shape:
