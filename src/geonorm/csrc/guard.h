@@ -102,21 +102,29 @@ GN_INLINE bool any_lane(typename Of<T>::I mask) {
     for (int l = 0; l < Of<T>::N; l++) found = found || mask[l];
     return found;
 }
-template <class V, class I>
-GN_INLINE V either(I where, V a, V b) {
-    return (V)((where & (I)a) | (~where & (I)b));
+GN_INLINE F32 either(I32 where, F32 a, F32 b) { return (F32)((where & (I32)a) | (~where & (I32)b)); }
+GN_INLINE F64 either(I64 where, F64 a, F64 b) {
+#if defined(__AVX2__)
+    return (F64)((where & (I64)a) | (~where & (I64)b));
+#else
+    for (int l = 0; l < Of<double>::N; l++) a[l] = where[l] ? a[l] : b[l];  // SSE2 cannot compare whole numbers of 64 bits
+    return a;
+#endif
 }
 
-// In every lane, how many of n values are at most `limit`.
+// In every lane, how many of n values are at most `limit`. Counts are floats: of integers of 64 bits, not every
+// instruction set can compare a vector.
 template <class T>
-GN_INLINE typename Of<T>::I count_up_to(const typename Of<T>::V* v, int64_t n, typename Of<T>::V limit) {
+GN_INLINE typename Of<T>::V count_up_to(const typename Of<T>::V* v, int64_t n, typename Of<T>::V limit) {
+    typedef typename Of<T>::V V;
     typedef typename Of<T>::I I;
-    I count[4] = {};
+    const V one = all((T)1);
+    V count[4] = {};
     int64_t i = 0;
     for (; i + 4 <= n; i += 4)
-        GN_UNROLLED for (int j = 0; j < 4; j++) count[j] -= (I)(v[i + j] <= limit);
-    for (; i < n; i++) count[0] -= (I)(v[i] <= limit);
-    return count[0] + count[1] + count[2] + count[3];
+        GN_UNROLLED for (int j = 0; j < 4; j++) count[j] += choose((I)(v[i + j] <= limit), one);
+    for (; i < n; i++) count[0] += choose((I)(v[i] <= limit), one);
+    return (count[0] + count[1]) + (count[2] + count[3]);
 }
 
 // In every lane, the value of that rank (from 0) of n values without NaN, and the one after it.
@@ -125,11 +133,10 @@ GN_INLINE typename Of<T>::I count_up_to(const typename Of<T>::V* v, int64_t n, t
 // interval leaves two values after some five passes. Where it does not (ties, a far outlier as one end), keys are halved
 // instead of values, which always ends.
 template <class T>
-static void kth_values(const typename Of<T>::V* v, int64_t n, typename Of<T>::I rank, typename Of<T>::V& kth,
+static void kth_values(const typename Of<T>::V* v, int64_t n, typename Of<T>::V rank, typename Of<T>::V& kth,
                        typename Of<T>::V& next) {
     typedef typename Of<T>::V V;
     typedef typename Of<T>::I I;
-    typedef typename Of<T>::Int Int;
     V few[8];
     for (int j = 0; j < 8; j++) few[j] = v[j * n / 8];
     for (int round = 0; round < 8; round++)
@@ -139,11 +146,12 @@ static void kth_values(const typename Of<T>::V* v, int64_t n, typename Of<T>::I 
         }
     // The k-th value is above low and at most high; `below` and `up_to` values are at most these.
     V low = all((T)-INFINITY), high = all((T)INFINITY);
-    I below = {}, up_to = I{} + (Int)n;
+    V below = {}, up_to = all((T)n);
     const auto narrow = [&](V limit) __attribute__((always_inline)) {
-        const I count = count_up_to<T>(v, n, limit), enough = (I)(count > rank);
-        high = either(enough, limit, high), up_to = (enough & count) | (~enough & up_to);
-        low = either(enough, low, limit), below = (enough & below) | (~enough & count);
+        const V count = count_up_to<T>(v, n, limit);
+        const I enough = (I)(count > rank);
+        high = either(enough, limit, high), up_to = either(enough, count, up_to);
+        low = either(enough, low, limit), below = either(enough, below, count);
         return enough;
     };
     const I left = narrow(few[3]), again = narrow(either(left, few[1], few[5]));
@@ -159,7 +167,7 @@ static void kth_values(const typename Of<T>::V* v, int64_t n, typename Of<T>::I 
     V first, last, beyond;
     I settled;
     for (int pass = 0;; pass++) {
-        const bool many = any_lane<T>((I)(up_to - below > (Int)2));
+        const bool many = any_lane<T>((I)(up_to - below > (T)2));
         if (!many || pass >= 10) {
             first = beyond = all((T)INFINITY), last = all((T)-INFINITY);
             for (int64_t i = 0; i < n; i++) {
@@ -168,7 +176,7 @@ static void kth_values(const typename Of<T>::V* v, int64_t n, typename Of<T>::I 
                 last = larger(either(outside, last, v[i]), last);
                 beyond = smaller(either(outside, v[i], beyond), beyond);
             }
-            settled = (I)(up_to - below <= (Int)2) | (I)(first == last);
+            settled = (I)(up_to - below <= (T)2) | (I)(first == last);
             if (!any_lane<T>(~settled) || pass > 30) break;  // NaN never settles; such a batch is refused
         }
         if (pass < 10) {
@@ -182,7 +190,7 @@ static void kth_values(const typename Of<T>::V* v, int64_t n, typename Of<T>::I 
     }
     const I second = (I)(rank > below) & (I)(first < last);  // the k-th is the larger one
     kth = either(second, last, first);
-    next = either((I)(up_to > rank + (Int)1), last, beyond);
+    next = either((I)(up_to > rank + (T)1), last, beyond);
 }
 
 // Center and squared scale of channels [first, last): medians over some samples.
@@ -196,7 +204,7 @@ static void channel_medians_of(const Samples& of, int64_t first, int64_t last, S
     const T *mean = (const T*)of.mean, *var = (const T*)of.var;
     each_piece<T>(first, last, [&](auto piece) __attribute__((always_inline)) {
         V kth, next;
-        const I middle = I{} + (typename Of<T>::Int)((n - 1) / 2);
+        const V middle = all((T)((n - 1) / 2));
         for (int64_t i = 0; i < n; i++) values[i] = piece.take(mean + of.nth(i) * of.channels);
         kth_values<T>(values, n, middle, kth, next);
         const V center = n % 2 ? kth : kth * (T)0.5 + next * (T)0.5;
@@ -209,10 +217,14 @@ static void channel_medians_of(const Samples& of, int64_t first, int64_t last, S
         const V grain = center * (T)(8 * Of<T>::eps), least = grain * grain;  // no more than rounding
         const I sparse = ~(I)(kth > least);
         if (any_lane<T>(sparse)) {  // most samples are the same: the middle one of the others
-            const I same = count_up_to<T>(values, n, least), others = I{} + (typename Of<T>::Int)(n - 1) - same;
-            const I rank = same + (others >> 1);  // of none, the largest: 0 or rounding
+            const V same = count_up_to<T>(values, n, least);
+            V rank = middle;
+            for (int l = 0; l < Of<T>::N; l++) {
+                const int64_t alike = (int64_t)same[l], others = n - alike;
+                if (sparse[l]) rank[l] = (T)(others ? alike + (others - 1) / 2 : n - 1);
+            }
             V other;
-            kth_values<T>(values, n, (sparse & rank) | (~sparse & middle), other, next);
+            kth_values<T>(values, n, rank, other, next);
             kth = either(sparse, choose((I)(other > least), other), kth);
         }
         piece.put((T*)of.square, kth);
