@@ -164,13 +164,14 @@ def test_factors_in_words_are_those_of_the_table() -> None:
     faster, level = (machines["BatchNorm2d, φ=1.5"][kind] for kind in ("avx512", "avx2"))
     assert faster < 0.9 < level < 1.1
     assert "is faster than BatchNorm2d with AVX-512 and level with it with AVX2" in limits
-    assert max(*machines["PopNorm2d"].values(), *machines["GraphNorm, φ=1.5"].values()) < 1
-    assert "`PopNorm2d` and `AugGraphNorm` are faster" in limits
-    assert all(0.9 < ratio < 1.1 for ratio in machines["InstanceNorm2d, φ=1.5"].values())
-    assert "`AugInstanceNorm2d` is level" in limits
-    assert "`diffphi` and `robustbn` take 1.5 to 2 times that of the layer" in choosing
+    assert max(*machines["PopNorm2d"].values(), *machines["BatchNorm2d, guard"].values()) < 0.9
+    assert "`PopNorm2d` and `guardbn` are faster" in limits
+    for row in ("InstanceNorm2d, φ=1.5", "GraphNorm, φ=1.5"):
+        assert all(0.9 < ratio < 1.1 for ratio in machines[row].values())
+    assert "`AugInstanceNorm2d` and `AugGraphNorm` are level" in limits
+    assert "`diffphi` and `robustbn` take 1.1 to 2 times that of the layer" in choosing
     for kind in ("φ learned", "robust spread"):
-        assert all(1.45 <= ratio <= 2.05 for ratio in machines[f"BatchNorm2d, {kind}"].values())
+        assert all(1.05 <= ratio <= 2.05 for ratio in machines[f"BatchNorm2d, {kind}"].values())
 
 
 def by_machine() -> dict[str, dict[str, float]]:
@@ -178,7 +179,7 @@ def by_machine() -> dict[str, dict[str, float]]:
     heads, _, *rows = between(DOCS / "speed.md", "benchmark: machines")[1].splitlines()
     sets = [head.split(",")[-1].strip() for head in heads.strip("| ").split("|")[1:]]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    return {row[0]: dict(zip(sets, map(float, row[1:]), strict=True)) for row in cells}
+    return {row[0]: {kind: float(cell) for kind, cell in zip(sets, row[1:], strict=True) if cell} for row in cells}
 
 
 def test_the_table_of_machines_is_what_the_store_has(monkeypatch: pytest.MonkeyPatch) -> None:
