@@ -1,6 +1,6 @@
 """Data: tasks by name, embedded or from files, and what makes them worse."""
 
-from .corrupt import SPURIOUS_GROUPS, corrupt, corrupt_task
+from .corrupt import MINORITY_GROUPS, SPURIOUS_GROUPS, corrupt, corrupt_task
 from .degrade import DEGRADATIONS, degrade
 from .errors import DataError
 from .images import ImageFiles
@@ -9,6 +9,7 @@ from .task import Split, Task
 
 __all__ = [
     "DEGRADATIONS",
+    "MINORITY_GROUPS",
     "SPURIOUS_GROUPS",
     "Checked",
     "DataError",

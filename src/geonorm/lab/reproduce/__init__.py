@@ -37,6 +37,7 @@ _HOMES = {
     "geometry-sphere": "geometry_sphere",
     "geometry-prune": "geometry_prune",
     "geometry-batch": "geometry_batch",
+    "guard-digits": "guard_digits",
 }
 
 
