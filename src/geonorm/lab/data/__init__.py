@@ -5,7 +5,7 @@ from .degrade import DEGRADATIONS, degrade
 from .errors import DataError
 from .images import ImageFiles
 from .sources import Checked, Source, check, check_name, fetch, find_source, load, sources
-from .task import Split, Task
+from .task import Split, Task, clipped
 
 __all__ = [
     "DEGRADATIONS",
@@ -19,6 +19,7 @@ __all__ = [
     "Task",
     "check",
     "check_name",
+    "clipped",
     "corrupt",
     "corrupt_task",
     "degrade",

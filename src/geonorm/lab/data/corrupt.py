@@ -169,6 +169,7 @@ _ACTIONS: dict[str, Callable[[Tensor, float, float, torch.Generator], Tensor]] =
     "stuck": _stuck,
     "minority": _gain,
 }
+JUNK = tuple(kind for kind in _ACTIONS if kind != "minority")  # samples that nothing can be learned from
 CORRUPTIONS = (*_ACTIONS, "labels", "spurious")
 
 

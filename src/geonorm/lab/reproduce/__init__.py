@@ -38,6 +38,9 @@ _HOMES = {
     "geometry-prune": "geometry_prune",
     "geometry-batch": "geometry_batch",
     "guard-digits": "guard_digits",
+    "guard-cifar": "guard_cifar",
+    "guard-adapt": "guard_adapt",
+    "guard-limits": "guard_limits",
 }
 
 

@@ -63,7 +63,9 @@ def same_to_the_digit(claim: str, one: Values, other: Values) -> Verdict:
     pairs = [pair for pair in one if pair in other]
     alike = sum(one[pair] == other[pair] for pair in pairs)
     ours = f"{spread(one)} against {spread(other)}"
-    return Verdict(claim, OWN, ours, HOLDS if alike == len(pairs) else FAILS, f"the same in {alike} of {len(pairs)} pairs")
+    return Verdict(
+        claim, OWN, ours, HOLDS if alike == len(pairs) else FAILS, f"the same in {alike} of {len(pairs)} pairs"
+    )
 
 
 def line(label: str, values: Mapping[float, Values]) -> Line:
