@@ -1,4 +1,4 @@
-"""Every table and figure of the papers that has results as a named study, at the paper's scale or a laptop's."""
+"""Every table and figure of the papers that has results, and questions of our own, as named studies."""
 
 from __future__ import annotations
 

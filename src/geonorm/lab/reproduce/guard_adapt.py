@@ -128,9 +128,8 @@ def _verdicts(results: Results) -> list[Verdict]:
     for method, name in (KEPT | MEASURED).items():
         if method not in (GUARD, PLAIN):
             other = mean_over([_of(results, case, method) for case in FAR])
-            words = name.removesuffix(", measured again")
+            words = "the network as it was trained" if method == NOTHING else name
             claim = f"mean of all junk but white frames: the guard is better than {words}"
-            claim = claim if method != NOTHING else claim.replace(words, "the statistics of the training")
             found.append(Verdict(claim, OWN, _ours(own, other), *better(own, other)))
     return found
 
