@@ -64,7 +64,8 @@ def test_digits() -> None:
         return 0.9 if run["corruption"] == "noise(share=0.3, strength=10)" and run["norm"] == "guardbn" else 0.97
 
     found = verdicts("guard-digits", one_share)
-    assert asked(found, "noise", "stays within") == {FAILS}
+    assert asked(found, "noise: at 30 %", "stays within") == {FAILS}
+    assert asked(found, "noise: at 2 % and 10 %", "stays within") == {HOLDS}
     assert asked(found, "offset", "stays within") == {HOLDS}
 
 

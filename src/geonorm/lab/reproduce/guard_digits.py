@@ -113,8 +113,8 @@ def _verdicts(results: Results, part: str) -> list[Verdict]:
             continue
         where = f"{part}, {fault.label.lower()}"
         kept = dict(zip(map(per_cent, FEW), of[GUARD], strict=False))
-        *least, most = kept
-        for shares in (least, [most]):
+        *least, last = kept
+        for shares in (least, [last]):
             answer, ours = kept_at_all(clean[GUARD], {share: kept[share] for share in shares})
             claim = f"{where}: at {' and '.join(shares)} the guard stays within {MARGIN:g} points of its clean accuracy"
             found.append(Verdict(claim, OWN, ours, *answer))
@@ -148,7 +148,8 @@ _DIFFERS = f"""\
 - The guard is `guardbn`: BatchNorm with samples farther than 3 median distances pulled in while it trains. It tells
   broken samples from the others as long as they are fewer than half of the batch. Shares are of all training samples,
   and batches have more or fewer by chance: of 64 with 40 % broken one in fifteen has half or more, of 16 with 30 % one
-  in thirteen. One such batch can undo what was learned.
+  in thirteen. What such a batch spoils first are the running statistics: [guard-limits](guard-limits.md) measures
+  them again.
 - Within {MARGIN:g} points: the whole confidence interval of the difference is; one test sample is 0.28 points. A claim
   about several shares holds if it holds at each of them, and does not if it does not at one. The margin was chosen
   before the trainings."""
