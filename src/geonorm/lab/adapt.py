@@ -14,7 +14,6 @@ from .batches import Inputs
 from .data import Split, corrupt
 
 SAMPLES = 2048  # training images of the other domain, without labels
-_BATCH = 64
 _FACTORS, _OFFSETS = (0.3, 0.4, 0.5), (0.5, 0.3, 0.1)  # of red, green and blue
 
 
@@ -42,6 +41,7 @@ def adapt(
     junk: str = "gain",
     share: float = 0.0,
     strength: float | None = None,
+    batch: int = 64,
 ) -> None:
     """Adapt a model in place to images of another camera.
 
@@ -51,12 +51,13 @@ def adapt(
         seed: of their choice, and of the junk among them.
         by: one of ``METHODS``.
         junk, share, strength: of ``corrupt``, on those images.
+        batch: so many of them are measured at a time.
     """
     if not any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
         raise ValueError("expected a model with BatchNorm2d to adapt (got none); use the norm 'bn'")
     order = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:SAMPLES]
     images = corrupt(other_camera(split.take(order)), junk, share, seed, strength)
-    METHODS[by](model, Inputs(images, _BATCH))
+    METHODS[by](model, Inputs(images, batch))
 
 
 def _nothing(model: nn.Module, batches: Inputs) -> None:

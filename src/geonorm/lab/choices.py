@@ -37,7 +37,7 @@ EVALUATIONS: dict[str, tuple[str, ...]] = {
     "bim": ("eps", "step", "steps"),
     "pgd": ("eps", "step", "steps"),
     "pruned": ("rule", "share"),
-    "adapted": ("by", "junk", "share", "strength"),
+    "adapted": ("by", "junk", "share", "strength", "batch"),
 }
 
 
@@ -57,6 +57,7 @@ _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "samples": ("a whole number from 1", _is_whole),
     "top": ("a whole number from 1", _is_whole),
     "steps": ("a whole number from 1", _is_whole),
+    "batch": ("a whole number from 1", _is_whole),
     "severity": ("1, 2, 3, 4 or 5", lambda value: _is_whole(value) and value <= 5),
     "corruption": (f"one of {', '.join(OFFICIAL)}", lambda value: value in OFFICIAL),
     "std": ("a number from 0", lambda value: _is_number(value) and value >= 0),

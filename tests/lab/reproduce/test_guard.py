@@ -94,6 +94,18 @@ def test_kept_at_all_names_the_case_that_decides() -> None:
     assert answer.verdict == UNDECIDED
 
 
+def test_one_case_needs_no_name() -> None:
+    before = {(seed, None): 97.0 + seed % 2 for seed in range(6)}
+    answer, _ = guard.kept_at_all(before, {"30 %": dict(before)})
+    assert answer.why.startswith("difference")
+
+
+def test_what_was_expected() -> None:
+    values = {(0, None): 97.0, (1, None): 98.0}
+    table = guard.expectations("Accuracy", {"a": (97.5, values), "b": (97.6, values), "c": (1.0, {})})
+    assert [(row[0], row[-1]) for row in table.rows] == [("a", "yes"), ("b", "no")]
+
+
 def test_mean_over_takes_seeds_that_have_all() -> None:
     assert guard.mean_over([{(0, None): 1.0, (1, None): 2.0}, {(1, None): 4.0}]) == {(1, None): 3.0}
     assert guard.mean_over([]) == {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..statistics import summarize
-from .page import Line, spread
+from .page import Line, Table, spread
 from .results import Pair
 from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Answer, Verdict, level
 
@@ -54,7 +54,7 @@ def kept_at_all(before: Values, after: Mapping[str, Values], margin: float = MAR
             break
     else:
         word = HOLDS
-    why = f"lowest at {lowest}: " if word == HOLDS else f"at {lowest}: "
+    why = f"{'lowest at' if word == HOLDS else 'at'} {lowest}: " if len(after) > 1 else ""
     return Answer(word, why + answers[lowest].why), f"{spread(after[lowest])} against {spread(before)} clean"
 
 
@@ -66,6 +66,22 @@ def same_to_the_digit(claim: str, one: Values, other: Values) -> Verdict:
     return Verdict(
         claim, OWN, ours, HOLDS if alike == len(pairs) else FAILS, f"the same in {alike} of {len(pairs)} pairs"
     )
+
+
+def gaps(one: Values, other: Values) -> dict[Pair, float]:
+    """How much more one has than the other, pair by pair."""
+    return {pair: one[pair] - other[pair] for pair in one if pair in other}
+
+
+def expectations(what: str, cases: Mapping[str, tuple[float, Values]]) -> Table:
+    """What was expected of the guard beside what came out; at least as much is wanted."""
+    rows = []
+    for case, (wanted, values) in cases.items():
+        if values:
+            reached = summarize(values.values()).mean >= wanted - 0.05  # expectations have one digit
+            rows.append([case, f"{wanted:.1f}", spread(values), "yes" if reached else "no"])
+    note = f"{what}, mean ± standard deviation over seeds, and what was expected before the trainings."
+    return Table("As good as expected?", ["case", "expected", "ours", "reached"], rows, note)
 
 
 def line(label: str, values: Mapping[float, Values]) -> Line:

@@ -7,7 +7,22 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..recipe import Recipe
-from .guard import BATCH, CLEAN, GUARD, MARGIN, ROBUST, SEEDS, SOURCE, Fault, kept_at_all, line, mean_over, per_cent
+from .guard import (
+    BATCH,
+    CLEAN,
+    GUARD,
+    MARGIN,
+    ROBUST,
+    SEEDS,
+    SOURCE,
+    Fault,
+    expectations,
+    gaps,
+    kept_at_all,
+    line,
+    mean_over,
+    per_cent,
+)
 from .page import Block, Chart, Page, Table, spread
 from .results import Pair, Results, accuracy
 from .study import Study
@@ -41,6 +56,15 @@ WAYS = {
     "robust": Way("robust center and spread", ROBUST, {}, SHARES[:1]),
     "guard": Way("guard", GUARD, {}),
 }
+# Of the guard, at the first share: accuracy less that on clean images; by network and fault.
+EXPECTED = {
+    ("vgg16", "Unscaled"): -1.9,
+    ("vgg16", "Offset"): -1.6,
+    ("vgg16", "Noise"): -2.6,
+    ("vgg16", "Gain"): -0.4,
+    ("resnet20", "Unscaled"): 0.3,
+    ("resnet20", "Noise"): 0.2,
+}
 DEEP = {"resnet20": "ResNet-20", "mobilenetv2": "MobileNet-V2"}
 DEEP_FAULTS = (FAULTS[0], FAULTS[2])
 DEEP_SHARE = SHARES[0]
@@ -69,7 +93,7 @@ def plan(preset: str) -> dict[str, Recipe]:
             corruptions=(CLEAN, *[fault.at(share) for fault in FAULTS for share in how.shares]),
             **how.settings,
         )
-        for way, how in WAYS.items()
+        for way, how in sorted(WAYS.items(), key=lambda item: item[0] not in ("plain", "guard"))  # these two first
     }
     broken = (CLEAN, *[fault.at(DEEP_SHARE) for fault in DEEP_FAULTS])
     for model in DEEP:
@@ -98,6 +122,8 @@ def read(results: Results) -> Page:
     if rows:
         heads = ["network", "way", "clean", *[f"{one.label}, {per_cent(DEEP_SHARE)}" for one in DEEP_FAULTS]]
         blocks.append(Table("Deeper networks: accuracy, %", heads, rows, _NOTE))
+    if blocks:
+        blocks.append(_expected(results))
     return Page(_DIFFERS, [*_verdicts(results), *_deep_verdicts(results)], blocks)
 
 
@@ -114,6 +140,16 @@ def _table(results: Results, share: float, ways: Sequence[str]) -> Table:
     rows = [[WAYS[way].label, *[spread(_of(results, "vgg16", way, case)) for case in cases]] for way in there]
     heads = ["way", "clean", *[fault.label for fault in FAULTS]]
     return Table(f"A small VGG, {per_cent(share)} of the images broken: accuracy, %", heads, rows, _NOTE)
+
+
+def _expected(results: Results) -> Table:
+    faults = {fault.label: fault for fault in FAULTS}
+    names = {"vgg16": "A small VGG", **DEEP}
+    cases = {}
+    for (model, label), wanted in EXPECTED.items():
+        own, clean = (_of(results, model, "guard", case) for case in (faults[label].at(SHARES[0]), CLEAN))
+        cases[f"{names[model]}, {label.lower()}, {per_cent(SHARES[0])}"] = (wanted, gaps(own, clean))
+    return expectations("Accuracy of the guard less that on clean images, in points", cases)
 
 
 def _chart(results: Results, ways: Sequence[str]) -> Chart:

@@ -15,6 +15,7 @@ from .guard import (
     SEEDS,
     SOURCE,
     Fault,
+    expectations,
     kept_at_all,
     line,
     mean_over,
@@ -37,6 +38,18 @@ FAULTS = (
 SHARES = (0.02, 0.1, 0.3, 0.4)
 FEW = SHARES[:3]  # up to these the guard should keep what it has
 SIZES = (64, 16)
+EXPECTED = {  # of the guard, by size of the batch, fault and share
+    (64, "Offset", 0.1): 97.9,
+    (64, "Offset", 0.3): 96.5,
+    (16, "Offset", 0.1): 95.6,
+    (64, "Heavy tails", 0.1): 97.6,
+    (64, "Heavy tails", 0.3): 97.0,
+    (64, "Gain", 0.1): 98.1,
+    (64, "One pixel", 0.1): 97.5,
+    (64, "Unscaled", 0.02): 98.1,
+    (64, "Unscaled", 0.1): 98.3,
+    (64, "Unscaled", 0.3): 97.3,
+}
 
 DIGITS = Recipe(
     norms=tuple(NORMS),
@@ -66,6 +79,8 @@ def read(results: Results) -> Page:
         if results.of(part):
             blocks += [_chart(results, part), _table(results, part)]
             verdicts += _verdicts(results, part)
+    if blocks:
+        blocks.append(_expected(results))
     return Page(_DIFFERS, verdicts, blocks)
 
 
@@ -81,6 +96,18 @@ def _table(results: Results, part: str) -> Table:
             rows.append([fault.label, per_cent(share), *cells])
     note = "Accuracy on clean test samples in %, mean ± standard deviation over seeds."
     return Table(f"Digits, {part}", ["fault", "share", *NORMS.values()], rows, note)
+
+
+def _expected(results: Results) -> Table:
+    faults = {fault.label: fault for fault in FAULTS}
+    cases = {
+        f"batch {size}, {label.lower()}, {per_cent(share)}": (
+            wanted,
+            _of(results, part_of(size), GUARD, faults[label].at(share)),
+        )
+        for (size, label, share), wanted in EXPECTED.items()
+    }
+    return expectations("Accuracy of the guard in %", cases)
 
 
 def _chart(results: Results, part: str) -> Chart:
@@ -106,6 +133,8 @@ def _verdicts(results: Results, part: str) -> list[Verdict]:
     if clean[GUARD] and clean[BATCH]:
         claim = f"{part}, clean: the guard is BatchNorm to the digit"
         found.append(same_to_the_digit(claim, clean[GUARD], clean[BATCH]))
+        claim = f"{part}, clean: the guard matches BatchNorm (within {MARGIN:g} points)"
+        found.append(Verdict(claim, OWN, _ours(clean[GUARD], clean[BATCH]), *level(clean[GUARD], clean[BATCH], MARGIN)))
     many = []
     for fault in FAULTS:
         of = {norm: [_of(results, part, norm, fault.at(share)) for share in SHARES] for norm in NORMS}
@@ -127,7 +156,7 @@ def _verdicts(results: Results, part: str) -> list[Verdict]:
         many.append(of[GUARD][-1])
     if many:
         most = mean_over(many)
-        claim = f"{part}, mean of the faults: at {per_cent(SHARES[-1])} the guard stays within {MARGIN:g} points, too"
+        claim = f"{part}, mean of the faults: at {per_cent(SHARES[-1])} the guard stays within {MARGIN:g} points"
         ours = f"{spread(most)} against {spread(clean[GUARD])} clean"
         found.append(Verdict(claim, OWN, ours, *level(most, clean[GUARD], MARGIN)))
     return found

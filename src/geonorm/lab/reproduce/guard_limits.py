@@ -16,6 +16,7 @@ from .guard import (
     SEEDS,
     SOURCE,
     Fault,
+    expectations,
     line,
     per_cent,
     same_to_the_digit,
@@ -85,7 +86,7 @@ def read(results: Results) -> Page:
     """A table for each question, curves over k, and verdicts."""
     blocks: list[Block] = []
     if results.of("digits"):
-        blocks += [_half(results), _small(results), _minority(results)]
+        blocks += [_half(results), _small(results), _minority(results), _expected(results)]
     if results.of("digits") and results.of("images"):
         blocks += [_white(results), *_by_k(results)]
     return Page(_DIFFERS, _verdicts(results), blocks)
@@ -142,6 +143,14 @@ def _minority(results: Results) -> Table:
     rows = [[name, *[spread(_group(results, norm, group)) for group in (0, 1)]] for norm, name in norms.items()]
     note = f"{per_cent(FEW)} of the training samples, and half of the test samples, are six times as large, and valid."
     return Table("A valid minority: digits, accuracy in %", ["norm", "majority", "minority"], rows, note)
+
+
+def _expected(results: Results) -> Table:
+    cases = {
+        f"a valid minority, {name}": (wanted, _group(results, GUARD, group))
+        for group, (name, wanted) in enumerate((("majority", 98.2), ("minority", 96.3)))
+    }
+    return expectations("Accuracy of the guard in %", cases)
 
 
 def _white(results: Results) -> Table:
