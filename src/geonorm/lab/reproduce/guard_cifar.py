@@ -39,21 +39,29 @@ GROUP = "gn(groups=8)"
 
 
 class Way(NamedTuple):
-    """A way to train: what it is called, the norm, what else the recipe says, and at which shares it was tried."""
+    """A way to train: what it is called, the norm, what else the recipe says, and at which shares it was tried.
+
+    ``short``: its name in the legend of a chart.
+    """
 
     label: str
     norm: str
     settings: Mapping[str, Any]
     shares: Sequence[float] = SHARES
+    short: str = ""
 
 
 WAYS = {
     "plain": Way("BatchNorm", BATCH, {}),
     "group": Way("GroupNorm", GROUP, {}),
-    "gradients": Way("BatchNorm, gradients clipped at 1", BATCH, {"clip_gradients": 1.0}, SHARES[:1]),
-    "inputs": Way("BatchNorm, inputs clipped at 5 σ", BATCH, {"clip_inputs": 5.0}),
-    "skipping": Way("BatchNorm, samples without a finite loss dropped", BATCH, {"skip_nonfinite": True}, SHARES[:1]),
-    "robust": Way("robust center and spread", ROBUST, {}, SHARES[:1]),
+    "gradients": Way(
+        "BatchNorm, gradients clipped at 1", BATCH, {"clip_gradients": 1.0}, SHARES[:1], "gradients clipped"
+    ),
+    "inputs": Way("BatchNorm, inputs clipped at 5 σ", BATCH, {"clip_inputs": 5.0}, SHARES, "inputs clipped"),
+    "skipping": Way(
+        "BatchNorm, samples without a finite loss dropped", BATCH, {"skip_nonfinite": True}, SHARES[:1], "dropping"
+    ),
+    "robust": Way("robust center and spread", ROBUST, {}, SHARES[:1], "robust"),
     "guard": Way("guard", GUARD, {}),
 }
 # Of the guard, at the first share: accuracy less that on clean images; by network and fault.
@@ -160,7 +168,7 @@ def _chart(results: Results, ways: Sequence[str]) -> Chart:
             | {100 * share: _of(results, "vgg16", way, fault.at(share)) for share in WAYS[way].shares}
             for way in ways
         }
-        panels[fault.label] = [line(WAYS[way].label, of[way]) for way in ways]
+        panels[fault.label] = [line(WAYS[way].short or WAYS[way].label, of[way]) for way in ways]
     ticks = {0.0: "0"} | {100 * share: f"{100 * share:g}" for share in SHARES}
     title = "A small VGG: accuracy over the share of broken training images"
     return Chart("shares", title, "broken, %", "accuracy, %", panels, ticks=ticks)

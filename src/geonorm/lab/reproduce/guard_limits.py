@@ -76,7 +76,7 @@ def plan(preset: str) -> dict[str, Recipe]:
         ),
     }
     for size in SIZES[:-1]:
-        rate = digits.lr * size / digits.batch_size  # at the rate of large batches nothing learns in batches of 4
+        rate = digits.lr * size / digits.batch_size  # at that of large batches BatchNorm learns nothing in 4
         found[f"digits, batch {size}"] = replace(
             digits,
             batch_size=size,
@@ -257,8 +257,8 @@ _DIFFERS = f"""\
 - What such a batch spoils first are the running statistics, of which each of the last batches is a tenth. *Measured
   again*: after the training, on the same training samples with the broken ones among them, in batches of 256, where
   more than half are hardly ever broken. `geonorm.recalibrate` does that.
-- In small batches the learning rate is lower by as much as the batch is smaller than 64: at the rate of 0.1 nothing
-  learned in batches of 4, with any of these norms. The guard is off in batches of fewer than 4 samples.
+- In small batches the learning rate is lower by as much as the batch is smaller than 64: at the rate of 0.1 a network
+  with BatchNorm learned nothing in batches of 4. The guard is off in batches of fewer than 4 samples.
 - In a valid minority nothing is broken: its samples are six times as large, in the training and in the test."""
 
 STUDY = Study(
