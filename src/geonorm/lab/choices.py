@@ -13,9 +13,11 @@ from torch import Tensor
 from .. import robust
 from ..analysis.prune import RULES
 from ..nn.specs import parse_call, unknown
+from .adapt import METHODS
 from .data import DEGRADATIONS, Split, Task, corrupt, corrupt_task
 from .data.cifar_c import CORRUPTIONS as OFFICIAL
 from .data.corrupt import CORRUPTIONS as OURS
+from .data.corrupt import JUNK
 
 Loss = Callable[[Tensor], robust.RobustLoss]
 LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
@@ -24,7 +26,8 @@ LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
 CORRUPTIONS = ("clean", *OURS)
 ATTACKS: dict[str, Callable[..., Tensor]] = {name: getattr(robust, name) for name in ("fgsm", "bim", "pgd")}
 _EVERY = ("recalibrated", "rescaled", "samples", "top", "worst_group")  # arguments that every evaluation takes
-_REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1", "corruption": "fog"}  # without a default: examples
+# Arguments without a default: examples.
+_REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1", "corruption": "fog", "by": "guard"}
 EVALUATIONS: dict[str, tuple[str, ...]] = {
     "clean": (),
     "noise": ("std",),
@@ -34,6 +37,7 @@ EVALUATIONS: dict[str, tuple[str, ...]] = {
     "bim": ("eps", "step", "steps"),
     "pgd": ("eps", "step", "steps"),
     "pruned": ("rule", "share"),
+    "adapted": ("by", "junk", "share", "strength", "batch"),
 }
 
 
@@ -53,6 +57,7 @@ _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "samples": ("a whole number from 1", _is_whole),
     "top": ("a whole number from 1", _is_whole),
     "steps": ("a whole number from 1", _is_whole),
+    "batch": ("a whole number from 1", _is_whole),
     "severity": ("1, 2, 3, 4 or 5", lambda value: _is_whole(value) and value <= 5),
     "corruption": (f"one of {', '.join(OFFICIAL)}", lambda value: value in OFFICIAL),
     "std": ("a number from 0", lambda value: _is_number(value) and value >= 0),
@@ -61,6 +66,8 @@ _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "alpha": ("a number", _is_number),
     "share": ("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1),
     "strength": ("a number", _is_number),
+    "by": (f"one of {', '.join(METHODS)}", lambda value: value in METHODS),
+    "junk": (f"one of {', '.join(JUNK)}", lambda value: value in JUNK),
     "rule": (f"one of {', '.join(RULES)}", lambda value: value in RULES),
     "trim": (f"one of {', '.join(robust.losses.TRIMS)}", lambda value: value in robust.losses.TRIMS),
 }

@@ -1,4 +1,4 @@
-"""The final test of a trained model: clean, with noise, degraded, attacked or without some channels, per group."""
+"""The final test of a trained model: clean, with noise, degraded, attacked, adapted or without some channels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ..analysis.channels import Drop, masked
 from ..analysis.parts import parts_by_table, rescale
 from ..analysis.prune import prune
 from ..surgery import recalibrate
+from .adapt import adapt, other_camera
 from .batches import Inputs, in_order
 from .choices import ATTACKS, Evaluation
 from .data import DEGRADATIONS, Split, Task, degrade
@@ -58,6 +59,8 @@ def _tested(model: nn.Module, task: Task, split: Split, how: Evaluation, seed: i
         rescale(model, parts_by_table(model.train()), how.rescaled)
     if how.recalibrated or how.rescaled is not None:
         recalibrate(model, Inputs(task.train, _BATCH), forward=lambda net, inputs: net(*inputs))
+    if how.name == "adapted":
+        adapt(model, task.train, seed, **how.arguments)
     found: dict[str, Any] = {}
     drops: list[Drop] = []
     if how.name == "pruned":
@@ -82,6 +85,8 @@ def _changed(model: nn.Module, split: Split, how: Evaluation, seed: int) -> Spli
             for batch in in_order(replace(split, x=x), _BATCH)
         ]
         return replace(split, x=torch.cat(parts))
+    if how.name == "adapted":
+        return other_camera(split)
     return degrade(replace(split, x=x), how.name, seed=seed, **how.arguments)
 
 
@@ -114,7 +119,7 @@ def check_evaluation(task: Task, how: Evaluation) -> None:
     x = task.test.x
     if not x.is_floating_point():
         raise ValueError(f"expected floating-point inputs for the evaluation {how.name!r} (got {x.dtype}); use 'clean'")
-    if how.name in DEGRADATIONS and how.name != "noise" and x.dim() != 4:
+    if how.name in (*DEGRADATIONS, "adapted") and how.name != "noise" and x.dim() != 4:
         raise ValueError(f"expected images for the evaluation {how.name!r} (got inputs of shape {tuple(x.shape[1:])})")
     if how.name not in ("noise", "pruned") and len(x) and not 0 <= float(x.min()) <= float(x.max()) <= 1:
         raise ValueError(

@@ -73,6 +73,10 @@ class Recipe:
         weight_scale: factor on the first weights of convolutions and linear layers.
         weights_as_kappa: κ of a POP-Norm imitated by its weights: those behind a POP-Norm start at w/κ and learn at the
             rate lr/κ² with weight_decay·κ².
+        clip_inputs: bound on the distance of inputs from their mean, in standard deviations of the samples before they
+            were corrupted; 0 for none.
+        clip_gradients: bound on the norm of the gradient; 0 for none.
+        skip_nonfinite: leave samples out of the loss whose own is not finite, and the step where none is.
         probes: what is measured inside the model after every epoch, see ``geonorm.lab.probes``.
         threads: that one process may use; part of the recipe, since sums differ in their last digits with it.
         processes: that train one model together, each with a part of every batch; more than one need torchrun.
@@ -105,6 +109,9 @@ class Recipe:
     augment: tuple[str, ...] = ()
     weight_scale: float = 1.0
     weights_as_kappa: float = 1.0
+    clip_inputs: float = 0.0
+    clip_gradients: float = 0.0
+    skip_nonfinite: bool = False
     probes: tuple[str, ...] = ()
     threads: int = 1
     processes: int = 1
@@ -132,7 +139,7 @@ class Recipe:
                 raise ValueError(f"expected {name} to be a whole number from 1 (got {value!r})")
         if not isinstance(self.folds, int) or isinstance(self.folds, bool) or self.folds < 0 or self.folds == 1:
             raise ValueError(f"expected folds to be 0, or at least 2 (got {self.folds!r})")
-        for name in ("lr", "momentum", "weight_decay", "weight_scale", "weights_as_kappa"):
+        for name in (*_NUMBERS, *_BOUNDS):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         if not self.lr > 0 or not 0 <= self.momentum < 1 or self.weight_decay < 0 or not self.weight_scale > 0:
             raise ValueError(
@@ -144,12 +151,25 @@ class Recipe:
                 "expected weights_as_kappa over 0, and other than 1 only with the optimizer 'sgd' "
                 f"(got {self.weights_as_kappa} with {self.optimizer!r})"
             )
+        self._check_cures()
         known(self.optimizer, OPTIMIZERS, "optimizer")
         known(self.decay, DECAYS, "decay")
         for name in ("data", "model"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"expected {name} to be a name (got {getattr(self, name)!r})")
             object.__setattr__(self, f"{name}_options", _plain(f"{name}_options", getattr(self, f"{name}_options")))
+
+    def _check_cures(self) -> None:
+        for name in _BOUNDS:
+            if getattr(self, name) < 0:
+                raise ValueError(f"expected {name} over 0, or 0 for none (got {getattr(self, name)})")
+        if not isinstance(self.skip_nonfinite, bool):
+            raise ValueError(f"expected skip_nonfinite to be true or false (got {self.skip_nonfinite!r})")
+        if self.skip_nonfinite and (self.losses != ("erm",) or self.processes > 1):
+            raise ValueError(
+                "expected the loss 'erm' alone and one process with skip_nonfinite "
+                f"(got {', '.join(self.losses)} and {self.processes})"
+            )
 
     def _set_once(self, name: str, values: tuple[Any, ...]) -> None:
         if not values:
@@ -195,7 +215,10 @@ class Recipe:
 
 
 _LISTS = ("norms", "losses", "corruptions", "seeds")
-_LATER = {"weights_as_kappa": 1.0}  # fields that older stores do not know: at these values no part of a run's key
+# Fields that older stores do not know: at these values they are no part of a run's key.
+_LATER = {"weights_as_kappa": 1.0, "clip_inputs": 0.0, "clip_gradients": 0.0, "skip_nonfinite": False}
+_NUMBERS = ("lr", "momentum", "weight_decay", "weight_scale", "weights_as_kappa")
+_BOUNDS = ("clip_inputs", "clip_gradients")
 AXES = ("norm", "loss", "corruption", "seed", "fold")  # what runs of one comparison may differ in
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from ..surgery.progress import without_bars
 from .choices import parse_corruption, parse_evaluation
 from .complaint import complaint
-from .data import Task, load
+from .data import Task, clipped, load
 from .evaluate import check_evaluation, evaluate
 from .factories import as_task, is_own, with_norm
 from .loading import named_object
@@ -152,10 +152,11 @@ def checkpoint_of(store: Store, run: Run) -> Path:
 
 
 def _prepared(task: Task, run: Run) -> Task:
-    """The fold of the run, with its training samples corrupted."""
+    """The fold of the run, with its training samples corrupted, and clipped if the recipe says so."""
     if run["fold"] is not None:
         task = task.fold(run["fold"], run["folds"], seed=run["seed"])
-    return parse_corruption(run["corruption"])(task, run["seed"])
+    worse = parse_corruption(run["corruption"])(task, run["seed"])
+    return clipped(worse, run.choices.get("clip_inputs", 0.0))
 
 
 def _saved_state(path: Path, stored: int) -> dict[str, Any] | None:

@@ -62,6 +62,7 @@ class Training:
         self.team = team or Team()
         self.called = self.team.wrapped(model)
         self.loss = parse_loss(choices["loss"])
+        self.skips, self.largest = choices.get("skip_nonfinite", False), choices.get("clip_gradients", 0.0)
         rate, decay = choices["lr"], choices["weight_decay"]
         _scale_weights(model, choices["weight_scale"])
         self.optimizer: torch.optim.Optimizer
@@ -112,14 +113,22 @@ class Training:
             check_scores(scores, batch.labels)
             self.checked = True
         loss, whole = self._losses(scores, batch.labels, size)
+        hits.add(scores, batch.labels)
+        if self.skips and not loss.isfinite():  # of no sample: nothing to learn here
+            return whole.item()
         self.optimizer.zero_grad()
         loss.backward()
+        if self.largest:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.largest)
         self.optimizer.step()
-        hits.add(scores, batch.labels)
         return whole.item()
 
     def _losses(self, scores: Tensor, labels: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """The loss to differentiate, of this process's part; and that of the whole batch."""
+        if self.skips:
+            each = nn.functional.cross_entropy(scores, labels, reduction="none")
+            mean = each[each.isfinite()].mean()
+            return mean, mean
         if self.team.size == 1 and self.choices["loss"] == "erm":
             mean = nn.functional.cross_entropy(scores, labels)  # torch's own is one operation
             return mean, mean

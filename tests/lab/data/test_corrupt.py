@@ -7,7 +7,7 @@ import torch
 
 from geonorm.lab.data import DEGRADATIONS, ImageFiles, Split, Task, corrupt, corrupt_task, degrade
 
-KINDS = ["offset", "gain", "heavy_tails", "feature", "noise", "labels", "spurious"]
+KINDS = ["offset", "gain", "heavy_tails", "feature", "noise", "stuck", "minority", "labels", "spurious"]
 
 
 def images() -> Split:
@@ -27,7 +27,7 @@ def test_by_seed_and_without_touching_the_original(kind: str) -> None:
     assert not (torch.equal(first.x, other.x) and torch.equal(first.y, other.y))
 
 
-@pytest.mark.parametrize("kind", ["offset", "gain", "heavy_tails", "feature", "noise"])
+@pytest.mark.parametrize("kind", ["offset", "gain", "heavy_tails", "feature", "noise", "stuck", "minority"])
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 def test_share_of_the_samples(kind: str, share: float) -> None:
     split = images()
@@ -46,6 +46,7 @@ def test_amounts() -> None:
     assert (corrupt(split, "feature", 1.0).x[one] == 100).all()
     noise = corrupt(split, "noise", 1.0, strength=0.5).x - split.x
     assert abs(noise.std() - 0.5) < 0.01  # 19,200 values: a standard error of 0.0026
+    assert (corrupt(split, "stuck", 1.0, strength=0.5).x == 0.5).all()
     tails = ((corrupt(split, "heavy_tails", 1.0).x - split.x) / std).abs()
     assert abs(tails.median() - 1) < 0.05  # the median of |Cauchy| is 1, here with a standard error of 0.011
     assert tails.max() > 100
@@ -94,6 +95,20 @@ def test_spurious_attribute_of_a_task() -> None:
         assert torch.equal((part.x[:, 3] * 4).round().long() == part.y, part.groups[:, 0])
     other = corrupt_task(task, "offset", share=0.5)
     assert torch.equal(other.test.x, task.test.x)
+
+
+def test_minority_of_a_task() -> None:
+    """A share of the training samples, half of those for testing, and the groups say which."""
+    split = images()
+    task = Task("t", split, split.take(torch.arange(20)), 5, (3, 8, 8), valid=split.take(torch.arange(10)))
+    mixed = corrupt_task(task, "minority", share=0.1, strength=4)
+    assert mixed.group_names == ("majority", "minority")
+    for part, own, number in ((mixed.train, split, 10), (mixed.test, task.test, 10), (mixed.valid, task.valid, 5)):
+        few = part.groups[:, 1]
+        assert few.sum() == number
+        assert torch.equal(part.groups[:, 0], ~few)
+        assert torch.equal(part.x[few], 4 * own.x[few])
+        assert torch.equal(part.x[~few], own.x[~few])
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
 """Data: tasks by name, embedded or from files, and what makes them worse."""
 
-from .corrupt import SPURIOUS_GROUPS, corrupt, corrupt_task
+from .corrupt import MINORITY_GROUPS, SPURIOUS_GROUPS, corrupt, corrupt_task
 from .degrade import DEGRADATIONS, degrade
 from .errors import DataError
 from .images import ImageFiles
 from .sources import Checked, Source, check, check_name, fetch, find_source, load, sources
-from .task import Split, Task
+from .task import Split, Task, clipped
 
 __all__ = [
     "DEGRADATIONS",
+    "MINORITY_GROUPS",
     "SPURIOUS_GROUPS",
     "Checked",
     "DataError",
@@ -18,6 +19,7 @@ __all__ = [
     "Task",
     "check",
     "check_name",
+    "clipped",
     "corrupt",
     "corrupt_task",
     "degrade",

@@ -1,4 +1,4 @@
-"""Corruptions of any samples: outliers, noise, wrong labels, and an attribute that only seems to tell the label."""
+"""Corruptions of any samples: outliers, noise, wrong labels, a minority, an attribute that only seems to tell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from .task import Split, Task, statistics
 
 # Names of the two groups that a spurious attribute makes.
 SPURIOUS_GROUPS = ("agrees", "disagrees")
-_STRENGTHS = {"offset": 10.0, "gain": 20.0, "heavy_tails": 1.0, "feature": 100.0, "noise": 0.1}
+MINORITY_GROUPS = ("majority", "minority")
+_STRENGTHS = {
+    "offset": 10.0,
+    "gain": 20.0,
+    "heavy_tails": 1.0,
+    "feature": 100.0,
+    "noise": 0.1,
+    "stuck": 1.0,
+    "minority": 6.0,
+}
 
 
 def corrupt(split: Split, kind: str, share: float = 0.1, seed: int = 0, strength: float | None = None) -> Split:
@@ -23,10 +32,13 @@ def corrupt(split: Split, kind: str, share: float = 0.1, seed: int = 0, strength
         heavy_tails   x + strength·std·Cauchy      each value apart; 1
         feature       one value of x = strength    the same place in all of them; 100
         noise         x + strength·N(0, 1)         0.1
+        stuck         every value of x = strength  a dead sensor, a white frame; 1
+        minority      strength·x                   valid, and in the samples for testing too; 6
         labels        y replaced by another label, each as likely
         spurious      an attribute that shows the label, but another one for the share; see below
 
-    std is that of all values. The spurious attribute is a patch in the corner of images, a quarter of their width, as
+    std is that of all values. A minority is ``gain`` that is not meant as a fault: the groups become
+    ``MINORITY_GROUPS``. The spurious attribute is a patch in the corner of images, a quarter of their width, as
     bright as label/(classes − 1); features get it as one more column. All samples have it, the share has it wrong, and
     the groups become ``SPURIOUS_GROUPS``.
 
@@ -54,14 +66,18 @@ def corrupt(split: Split, kind: str, share: float = 0.1, seed: int = 0, strength
     amount = _STRENGTHS[kind] if strength is None else strength
     changed = x.clone()
     changed[chosen] = _ACTIONS[kind](x[chosen], amount, x.std().item(), generator)
-    return replace(split, x=changed)
+    if kind != "minority":
+        return replace(split, x=changed)
+    few = torch.zeros(len(split), dtype=torch.bool)
+    few[chosen] = True
+    return Split(changed, split.y, torch.stack([~few, few], 1))
 
 
 def corrupt_task(task: Task, kind: str, share: float = 0.1, seed: int = 0, strength: float | None = None) -> Task:
     """A task whose training samples are corrupted; those for testing stay as they are.
 
     A spurious attribute is part of every sample: test and validation samples have it too, half of them wrongly, so that
-    both groups are measured equally well.
+    both groups are measured equally well. Of a minority, too, half of them are.
 
     Args:
         task, kind, share, seed, strength: as in ``corrupt``.
@@ -72,6 +88,10 @@ def corrupt_task(task: Task, kind: str, share: float = 0.1, seed: int = 0, stren
         >>> task.input_shape, task.group_names, task.test.groups.sum(0)
         ((12,), ('agrees', 'disagrees'), tensor([1000, 1000]))
     """
+    if kind == "minority":
+        train, test = (corrupt(part, kind, of, seed, strength) for part, of in ((task.train, share), (task.test, 0.5)))
+        valid = None if task.valid is None else corrupt(task.valid, kind, 0.5, seed, strength)
+        return replace(task, train=train, test=test, valid=valid, group_names=MINORITY_GROUPS)
     if kind != "spurious":
         return replace(task, train=corrupt(task.train, kind, share, seed, strength))
 
@@ -136,13 +156,20 @@ def _feature(x: Tensor, strength: float, std: float, generator: torch.Generator)
     return flat.view_as(x)
 
 
+def _stuck(x: Tensor, strength: float, std: float, generator: torch.Generator) -> Tensor:
+    return torch.full_like(x, strength)
+
+
 _ACTIONS: dict[str, Callable[[Tensor, float, float, torch.Generator], Tensor]] = {
     "offset": _offset,
     "gain": _gain,
     "heavy_tails": _heavy_tails,
     "feature": _feature,
     "noise": _noise,
+    "stuck": _stuck,
+    "minority": _gain,
 }
+JUNK = tuple(kind for kind in _ACTIONS if kind != "minority")  # samples that nothing can be learned from
 CORRUPTIONS = (*_ACTIONS, "labels", "spurious")
 
 

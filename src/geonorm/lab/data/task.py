@@ -163,6 +163,33 @@ def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), (torch.stack(parts).sum(0) / number).sqrt().float()
 
 
+def clipped(task: Task, bound: float) -> Task:
+    """A task whose samples are clipped at so many standard deviations from the mean, channel by channel; 0 for none.
+
+    Mean and deviation are the task's own. NaN stays.
+
+    Examples:
+        >>> import torch
+        >>> from geonorm.lab.data import Split, Task, clipped
+        >>> split = Split(torch.tensor([[0.5], [99.0]]), torch.tensor([0, 1]))
+        >>> task = Task("two", split, split, 2, (1,), mean=torch.zeros(1), std=torch.ones(1))
+        >>> clipped(task, 5).train.x.flatten()
+        tensor([0.5000, 5.0000])
+    """
+    if not bound:
+        return task
+    if task.mean is None or task.std is None or not isinstance(task.train.x, Tensor):
+        raise ValueError(f"expected samples that are tensors, with mean and std, to clip them (got {task.name})")
+    shape = (-1, *[1] * (task.train.x.dim() - 2))
+    middle, reach = task.mean.view(shape), bound * task.std.view(shape)
+
+    def within(split: Split) -> Split:
+        return replace(split, x=split.tensor().clamp(middle - reach, middle + reach))
+
+    valid = None if task.valid is None else within(task.valid)
+    return replace(task, train=within(task.train), test=within(task.test), valid=valid)
+
+
 def check_share(test_share: float) -> None:
     """Raise unless samples are left both to train and to test on."""
     if not 0 < test_share < 1:

@@ -39,6 +39,8 @@ _CORRUPTED = {
     "heavy_tails": "full of outliers",
     "feature": "wrong in one feature",
     "noise": "noisy",
+    "stuck": "stuck at one value",
+    "minority": "of a louder minority",
     "labels": "labelled wrongly",
 }
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")

@@ -1,4 +1,4 @@
-"""Every table and figure of the papers that has results as a named study, at the paper's scale or a laptop's."""
+"""Every table and figure of the papers that has results, and questions of our own, as named studies."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ _HOMES = {
     "geometry-sphere": "geometry_sphere",
     "geometry-prune": "geometry_prune",
     "geometry-batch": "geometry_batch",
+    "guard-digits": "guard_digits",
+    "guard-cifar": "guard_cifar",
+    "guard-adapt": "guard_adapt",
+    "guard-limits": "guard_limits",
 }
 
 

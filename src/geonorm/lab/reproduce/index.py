@@ -23,7 +23,8 @@ together; where two are said to be level, where the interval of their difference
 and where there is nothing to test, as the page says. Otherwise it is *undecided at this scale*. At a laptop's scale,
 networks are small and trainings short: a claim that fails here may hold at the paper's scale, and the other way round.
 Most presets have three or five seeds, which left most claims undecided; their pages here are of eight or ten, and all
-claims of a page are judged by all of its seeds. Claims marked *(our question)* are of no paper.
+claims of a page are judged by all of its seeds. Claims marked *(our question)* are of no paper; the studies whose names
+begin with `guard` have no others.
 """
 
 
