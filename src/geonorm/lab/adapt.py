@@ -74,8 +74,7 @@ def _robustly(model: nn.Module, batches: Inputs) -> None:
 
 
 def _guarded(model: nn.Module, batches: Inputs) -> None:
-    convert(model, "guardbn")
-    recalibrate(model, batches)
+    recalibrate(model, batches, guard=3.0)
 
 
 def _medians(model: nn.Module, batches: Inputs) -> None:
