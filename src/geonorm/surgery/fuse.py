@@ -15,7 +15,7 @@ from .freeze import _stay_in_evaluation
 from .holders import Holders
 from .layouts import PLAIN, dress, evaluation_affine, is_norm, is_ours, layout_of, own_forward, why_unknown
 from .memory import Standin, forget, memory_of, users_hooks
-from .pairs import OPERATIONS, Graph, input_channels, output_channels, trace
+from .pairs import Graph, has_own_forward, input_channels, is_linear, output_channels, trace
 from .placement import PRE_NORM, is_pre_norm, normalize_input, take_off
 from .report import Change, Left, Report
 from .select import Places, check_model
@@ -130,7 +130,7 @@ def _fuse(model: nn.Module, proven: bool) -> Report:
             continue
         done.append(pair.operation)
         report.changed.append(Change(name, type(module).__name__, f"in {pair.operation}"))
-        if isinstance(modules[pair.operation], nn.Linear) and not proven:
+        if is_linear(modules[pair.operation]) and not proven:
             note = "a Linear was fused with a norm of its features, (N, C); give example= if its inputs have more dims"
             report.notes += [note] if note not in report.notes else []
     _forget_the_way_back(model, [modules[name] for name in done])
@@ -174,12 +174,13 @@ def _why_not(
     if pair is None:
         if graph.calls.get(name, 0) > 1:
             return "it is called more than once"
+        if graph.failure and name not in graph.calls:
+            return "what is around it could not be traced"
         return "no operation next to it that it could go into"
     if name in graph.norms and graph.norms[name].in_part and not proven:
         return "the model could not be traced as a whole; give example= to prove that it stays the same"
     operation: Any = modules[pair.operation]
-    kinds = [kind for kind in OPERATIONS if isinstance(operation, kind)]
-    if type(operation).forward is not kinds[0].forward or "forward" in operation.__dict__:
+    if has_own_forward(operation):
         return f"{pair.operation} has a forward of its own"
     if any("weight" not in module._parameters for module in (operation, norm) if module.weight is not None):
         return f"the weight of {pair.operation} or of the norm is parametrized or pruned"
@@ -233,7 +234,7 @@ def _tolerance(weight: Tensor) -> float:
 
 def _pads_zeros(operation: Any) -> bool:
     """Whether the border of the output sees something else than input values."""
-    if isinstance(operation, nn.Linear):
+    if is_linear(operation):
         return False
     if operation.transposed:
         return True
@@ -283,7 +284,7 @@ def _check(norm: Any, operation: Any, fused: Any, before: bool) -> float:
     bare, weight = _bare_copy(operation), operation.weight
     if weight.is_meta:
         return 0.0
-    size = [] if isinstance(operation, nn.Linear) else _enough(operation)
+    size = [] if is_linear(operation) else _enough(operation)
     generator = torch.Generator(weight.device).manual_seed(0)
     shape = (3, input_channels(operation), *size)
     x = torch.randn(shape, generator=generator, dtype=weight.dtype, device=weight.device)
