@@ -63,7 +63,8 @@ def build(spec: Spec, layout: Layout, factory: dict[str, Any]) -> nn.Module:
 def take_over(source: Any, new: Any, keep: tuple[str, ...]) -> str:
     """Statistics (copies) and parameters (the same objects) of a layer for its successor; what that means."""
     notes = []
-    dropped = set() if "statistics" in keep else set(dict(source.named_buffers()))
+    has_statistics = getattr(new, "running_mean", None) is not None
+    dropped = set() if "statistics" in keep and has_statistics else set(dict(source.named_buffers()))
     if "parameters" not in keep:
         dropped |= set(dict(source.named_parameters()))
     with warnings.catch_warnings(record=True) as caught:
