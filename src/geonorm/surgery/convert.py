@@ -19,6 +19,7 @@ from .placement import (
     check_on_weight,
     is_pre_norm,
     put_onto_weight,
+    why_not_channels,
     why_not_onto,
 )
 from .report import Change, Left, Report
@@ -256,8 +257,7 @@ class _Surgeon:
         onto = {operation: self.modules[operation] for operation in operations}
         layers: list[nn.Module] = []
         try:
-            reasons = [why_not_onto(key, operation, self.spec, self.model) for key, operation in onto.items()]
-            reason = next(filter(None, reasons), "")
+            reason = next(filter(None, (self._why_not_onto(name, norm, key, graph) for key in onto)), "")
             if not reason and self.spec.norm.before:
                 layers = [build_before(operation, self.spec) for operation in onto.values()]
                 for layer in layers:
@@ -273,6 +273,13 @@ class _Surgeon:
         changes = [Change(name, type(norm).__name__, after, note) for after in afters]
         standin = Standin(_needs_copy(name, graph))
         return _Step(name, norm, standin, self._original(norm), changes, onto, layers)
+
+    def _why_not_onto(self, name: str, norm: nn.Module, key: str, graph: Graph) -> str:
+        operation, layout = self.modules[key], layout_of(norm)
+        reason = why_not_onto(key, operation, self.spec, self.model)
+        if reason or not self.spec.norm.before or layout is None:
+            return reason
+        return why_not_channels(key, operation, layout, behind=graph.norms[name].before == key)
 
     def _why_unpaired(self, name: str, graph: Graph) -> str:
         if graph.calls.get(name, 0) > 1:
