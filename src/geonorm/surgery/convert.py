@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from ..nn.specs import Spec, create_norm, parse_spec
+from .extras import carry_extras
 from .freeze import carry_freeze, is_frozen
 from .holders import Holders
 from .layouts import dress, factory_of, is_norm, is_ours, layout_of, why_bound, why_unknown
-from .memory import Standin, memory_of, move_hooks, remember, synced
+from .memory import STATE_HOOKS, Standin, memory_of, move_hooks, remember, synced
 from .pairs import Graph, Pairs, choose, declared, trace
 from .placement import (
     attach,
@@ -47,8 +48,8 @@ def convert(
     ``augbn`` or ``auggroup``, goes to layers with those axes and to BatchNorm; others are left unless ``where`` names
     them and their layout is known. ``pop(...)`` also moves the norm before the operation it belongs to, as a submodule
     ``pre_norm`` of it; ``wn``, ``ws``, ``cwn`` and ``sn`` go onto the weight of the operation behind which the norm
-    stood. Names, parameters (the same objects), running statistics, device, dtype, training flag and hooks are kept.
-    ``geonorm.revert`` undoes it.
+    stood. Names, parameters (the same objects), running statistics, device, dtype, training flag, hooks, and what else
+    you have hung on a norm are kept. ``geonorm.revert`` undoes it.
 
     Args:
         model: any model. A norm that is the model itself cannot be replaced in place.
@@ -202,6 +203,7 @@ class _Surgeon:
             revert(self.model, where=lambda name, module: module is step.old)
         else:
             dress(step.new, step.original)
+            self._carry_extras(step)
             step.new.training = step.old.training
             has_hooks = "hooks" in self.keep
             if has_hooks:
@@ -210,6 +212,14 @@ class _Surgeon:
             carry_freeze(step.old, step.new)
             self.places.replace(step.old, step.new)
         self.report.changed += step.changes
+
+    def _carry_extras(self, step: _Step) -> None:
+        lost = carry_extras(step.old, step.new)
+        if lost:
+            kind = type(step.new).__name__
+            self.report.notes.append(f"{step.name}: {', '.join(lost)} of the old norm means something else in {kind}")
+        if isinstance(step.new, Standin) and any(step.old.__dict__[hooks] for hooks in STATE_HOOKS):
+            self.report.notes.append(f"{step.name}: the hooks of its state_dict stay with the old norm")
 
     # A norm that goes to an operation: before it, or onto its weight.
 

@@ -43,6 +43,15 @@ _INSTANCE = {
     **{getattr(nn, f"InstanceNorm{d}d"): d for d in _DIMS},
     **{getattr(ours, f"AugInstanceNorm{d}d"): d for d in _DIMS},
 }
+_KINDS: tuple[Any, ...] = (
+    *_BATCH,
+    *_INSTANCE,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    ours.AugLayerNorm,
+    ours.AugGroupNorm,
+    ours.AugGraphNorm,
+)
 _PYG_GRAPH = "torch_geometric.nn.norm.graph_norm.GraphNorm"
 
 # Subclasses with a forward of their own that is the norm and something around it.
@@ -98,6 +107,17 @@ def layout_of(module: nn.Module) -> Layout | None:
     if isinstance(module, ours.AugGraphNorm) or qualified_name(module) == _PYG_GRAPH:
         return Layout("graph", module.in_channels, None, {"eps": module.eps})
     return None
+
+
+def fresh_like(module: nn.Module) -> nn.Module:
+    """A new module of the known kind that a norm, or what stands in its place, is of, with the class's own defaults."""
+    layout = layout_of(module)
+    if layout is None:
+        return nn.Identity()
+    base: Any = next((kind for kind in _KINDS if isinstance(module, kind)), type(module))
+    first = (layout.arguments["groups"],) if layout.axes == "group" else ()
+    fresh: nn.Module = base(*first, layout.channels)
+    return fresh
 
 
 def _statistics_agree(module: Any) -> bool:

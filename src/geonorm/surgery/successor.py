@@ -76,10 +76,8 @@ def take_over(source: Any, new: Any, keep: tuple[str, ...]) -> str:
             mine = new._parameters.get(key)
             if mine is not None and mine.shape == parameter.shape:
                 new._parameters[key] = parameter
-            else:
+            elif key in new._parameters:
                 notes.append(f"{key} is not taken over")
-    if source._state_dict_hooks or source._load_state_dict_pre_hooks or source._load_state_dict_post_hooks:
-        notes.append("hooks of its state_dict stay with the old layer")
     if caught:
         notes.append("running_scale is an estimate until it is recalibrated or trained")
     before, after = layout_of(source), layout_of(new)
