@@ -33,7 +33,7 @@ def gate(module, inputs, output):
 @pytest.mark.parametrize("spec", SPECS)
 def test_there_and_back(spec: str) -> None:
     model, x = hung(), torch.randn(2, 3, 9, 9)
-    before, keys, norm = state(model), list(model.state_dict()), model[1]
+    before, keys, norm, attributes = state(model), list(model.state_dict()), model[1], set(model[1].__dict__)
     parameter, head, expected = norm.gate, norm.head, copy.deepcopy(model).eval()(x)
     geonorm.convert(model, spec)
     new = model[1]
@@ -46,6 +46,7 @@ def test_there_and_back(spec: str) -> None:
     assert new.unsaved == 1
     geonorm.revert(model)
     assert model[1] is norm
+    assert set(norm.__dict__) == attributes
     assert same_state(model, before)
     assert list(model.state_dict()) == keys
     assert torch.equal(model.eval()(x), expected)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from .layouts import fresh_like
-from .memory import MEMORY
+from .memory import MEMORY, Standin
 
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _ITS_OWN = ("_compiled_call_impl", "_geonorm_trained", MEMORY)
@@ -33,5 +33,6 @@ def carry_extras(old: nn.Module, new: nn.Module) -> list[str]:
 def _made_by_class(module: nn.Module) -> set[str]:
     """Names that any module of this kind has."""
     with torch.device("meta"):
-        fresh = fresh_like(module)
-    return set(_ITS_OWN).union(fresh.__dict__, *(fresh.__dict__[registry] for registry in _REGISTRIES))
+        fresh = Standin(False) if isinstance(module, Standin) else fresh_like(module)
+    made = module if fresh is None else fresh  # nothing is known to hang on a stranger
+    return set(_ITS_OWN).union(made.__dict__, *(made.__dict__[registry] for registry in _REGISTRIES))

@@ -43,15 +43,13 @@ _INSTANCE = {
     **{getattr(nn, f"InstanceNorm{d}d"): d for d in _DIMS},
     **{getattr(ours, f"AugInstanceNorm{d}d"): d for d in _DIMS},
 }
-_KINDS: tuple[Any, ...] = (
-    *_BATCH,
-    *_INSTANCE,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    ours.AugLayerNorm,
-    ours.AugGroupNorm,
-    ours.AugGraphNorm,
-)
+# What a constructor needs, by the names of the attributes.
+_NEEDED: dict[Any, tuple[str, ...]] = {
+    **dict.fromkeys((*_BATCH, *_INSTANCE), ("num_features",)),
+    **dict.fromkeys((nn.LayerNorm, ours.AugLayerNorm), ("normalized_shape",)),
+    **dict.fromkeys((nn.GroupNorm, ours.AugGroupNorm), ("num_groups", "num_channels")),
+    ours.AugGraphNorm: ("in_channels",),
+}
 _PYG_GRAPH = "torch_geometric.nn.norm.graph_norm.GraphNorm"
 
 # Subclasses with a forward of their own that is the norm and something around it.
@@ -109,15 +107,14 @@ def layout_of(module: nn.Module) -> Layout | None:
     return None
 
 
-def fresh_like(module: nn.Module) -> nn.Module:
-    """A new module of the known kind that a norm, or what stands in its place, is of, with the class's own defaults."""
-    layout = layout_of(module)
-    if layout is None:
-        return nn.Identity()
-    base: Any = next((kind for kind in _KINDS if isinstance(module, kind)), type(module))
-    first = (layout.arguments["groups"],) if layout.axes == "group" else ()
-    fresh: nn.Module = base(*first, layout.channels)
-    return fresh
+def fresh_like(module: nn.Module) -> nn.Module | None:
+    """A new norm of the known kind that a norm is of, with the defaults of its class; ``None`` for other modules."""
+    kinds = {type(module): ("in_channels",)} if qualified_name(module) == _PYG_GRAPH else _NEEDED
+    for kind, needed in kinds.items():
+        if isinstance(module, kind):
+            fresh: nn.Module = kind(*[getattr(module, name) for name in needed])
+            return fresh
+    return None
 
 
 def _statistics_agree(module: Any) -> bool:

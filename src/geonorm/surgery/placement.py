@@ -141,6 +141,7 @@ def take_off(operation: Any) -> str:
     kind = type(operation.parametrizations.weight[0]).__name__.lstrip("_")
     first: _FirstWeight | None = operation.__dict__.pop(_FIRST_WEIGHT, None)
     untouched = first is not None and same_state(_parametrization_state(operation), first.state)
+    _have_class_alone(operation)
     with torch.enable_grad():  # without, torch takes the weight for a buffer
         parametrize.remove_parametrizations(operation, "weight", leave_parametrized=True)
     if first is not None:
@@ -151,6 +152,13 @@ def take_off(operation: Any) -> str:
         operation._parameters["weight"] = first.parameter
         _in_order(operation._parameters, first.order)
     return f"{kind} on the weight of"
+
+
+def _have_class_alone(operation: Any) -> None:
+    """Torch makes a class for a parametrized module, and later takes the weight off that class: copies share it."""
+    kind = type(operation)
+    content = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    operation.__class__ = type(kind.__name__, kind.__bases__, content)
 
 
 def _in_order(registry: dict[str, Any], order: tuple[str, ...]) -> None:
