@@ -35,7 +35,7 @@ class Kind(NamedTuple):
 
 class OwnForward(nn.BatchNorm2d):
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x).relu()
+        return super().forward(x) + 1
 
 
 class RootMeanSquareNorm(nn.Module):
