@@ -308,3 +308,15 @@ class TestNothingSilent:
         geonorm.revert(model)
         assert model.use_nested_tensor
         torch.testing.assert_close(outputs(model, (x,)), plain)
+
+    @pytest.mark.parametrize("spec", ["in", "augin", "in(track_running_stats=true)", "augin(track_running_stats=true)"])
+    def test_instances_in_the_place_of_a_tracking_batchnorm(self, spec: str) -> None:
+        model = conv_net()
+        model[1].running_mean.fill_(2.0)
+        keys = list(model.state_dict())
+        assert len(geonorm.convert(model, spec).changed) == 2
+        assert model(torch.randn(2, 3, 9, 9)).isfinite().all()
+        if "track" in spec:
+            assert model[1].running_mean.max() > 1
+        geonorm.revert(model)
+        assert list(model.state_dict()) == keys

@@ -94,6 +94,52 @@ class TestPop:
         assert not report.changed
         assert "no operation whose output goes to it alone" in report.left[0].reason
 
+    def test_an_operation_with_a_forward_of_its_own(self) -> None:
+        class Two(nn.Conv2d):
+            def forward(self, x: Tensor, other: Tensor) -> Tensor:
+                return super().forward(x) + super().forward(other)
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv, self.norm = Two(3, 4, 1), nn.BatchNorm2d(4)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.norm(self.conv(x, x * x))
+
+        model = Net()
+        assert "forward of its own" in geonorm.convert(model, "pop").left[0].reason
+        assert "forward of its own" in geonorm.convert(model, "pop", pairs=[("conv", "norm")]).left[0].reason
+        model.conv = nn.Conv2d(3, 4, 1)
+        model.conv.forward = lambda x, other: x + other
+        assert "forward of its own" in geonorm.convert(model, "pop").left[0].reason
+        assert isinstance(model.norm, nn.BatchNorm2d)
+
+    @pytest.mark.parametrize("spec", ["pop", "popin", "popgroup", "ws"])
+    def test_an_operation_without_channels_yet(self, spec: str) -> None:
+        model = nn.Sequential(nn.LazyConv2d(4, 1), nn.BatchNorm2d(4))
+        assert "run a batch through the model first" in geonorm.convert(model, spec).left[0].reason
+        model(torch.randn(2, 3, 5, 5))
+        assert geonorm.convert(model, spec).changed
+        model(torch.randn(2, 3, 5, 5))
+
+    def test_instances_without_positions(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        assert "no positions" in geonorm.convert(model, "popin").left[0].reason
+        model(torch.randn(5, 4))
+
+    @pytest.mark.parametrize(
+        ("norm", "shape"),
+        [(nn.InstanceNorm1d(5), (3, 5, 4)), (nn.BatchNorm2d(5), (3, 5, 4, 4)), (nn.BatchNorm1d(5), (3, 5, 4))],
+        ids=["instance", "images", "other channels"],
+    )
+    def test_channels_that_are_not_the_operation_s(self, norm: nn.Module, shape: tuple[int, ...]) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), norm)
+        model(torch.randn(shape))
+        assert "channels" in geonorm.convert(model, "pop").left[0].reason
+        assert "channels" in geonorm.convert(model, "pop", pairs=[("0", "1")]).left[0].reason
+        model(torch.randn(shape))
+
 
 class TestOnWeights:
     @pytest.mark.parametrize("spec", ["wn", "ws", "cwn(eps=0.001)", "sn"])
@@ -114,3 +160,26 @@ class TestOnWeights:
         geonorm.revert(model)
         assert torch.equal(model[0].weight, weight)
         assert type(model[1]) is nn.BatchNorm2d
+
+    @pytest.mark.parametrize("spec", ["wn", "ws", "cwn", "sn"])
+    @pytest.mark.parametrize("trained", [False, True])
+    def test_the_order_of_parameters_comes_back(self, spec: str, trained: bool) -> None:
+        torch.manual_seed(0)
+        model, x = conv_net(), torch.randn(4, 3, 9, 9)
+        names, keys = [name for name, _ in model.named_parameters()], list(model.state_dict())
+        optimizer = torch.optim.Adam(model.parameters())
+        model(x).square().sum().backward()
+        optimizer.step()
+        saved = optimizer.state_dict()
+        geonorm.convert(model, spec)
+        if trained:
+            step = torch.optim.SGD(model.parameters(), 0.1)
+            model(x).square().sum().backward()
+            step.step()
+        geonorm.revert(model)
+        assert [name for name, _ in model.named_parameters()] == names
+        assert list(model.state_dict()) == keys
+        again = torch.optim.Adam(model.parameters())
+        again.load_state_dict(saved)
+        for parameter in model.parameters():
+            assert again.state[parameter]["exp_avg"].shape == parameter.shape

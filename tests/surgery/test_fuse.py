@@ -194,3 +194,54 @@ def test_hooks_device_and_dtype_stay() -> None:
     assert seen == [0, 0]
     assert model[0].weight.dtype == torch.float64
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+class Steep(nn.Module):
+    """A block that doubles rounding errors."""
+
+    def __init__(self, channels: int, norm: type[nn.Module] = nn.BatchNorm1d) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(channels, channels, bias=False), norm(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(3 * self.norm(self.linear(x)))
+
+
+class TestDeepModels:
+    """Models whose own rounding is larger than what fusing is allowed elsewhere."""
+
+    def make(self, depth: int = 20) -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Sequential(*[Steep(32) for _ in range(depth)])
+        geonorm.recalibrate(model, [torch.randn(512, 32)])
+        return model.eval()
+
+    def test_rounding_is_told_from_a_fault(self) -> None:
+        model, x = self.make(), torch.randn(8, 32)
+        expected = model(x).detach()
+        report = geonorm.fuse(model, example=x)
+        assert len(report.changed) == 20
+        assert "rounding" in report.notes[0]
+        assert not any(isinstance(module, nn.BatchNorm1d) for module in model.modules())
+        gap = (model(x) - expected).abs().max()
+        assert 1e-5 < gap < 1e-2  # the model doubles an error about 13 times
+        assert model[0].linear.weight.dtype == torch.float32
+
+    def test_a_fault_is_refused(self) -> None:
+        """(N, L, C) with L = C: the channels of the norms are not the outputs of the Linear layers."""
+        model, x = self.make(), torch.randn(3, 32, 32)
+        expected, weight = model(x).detach(), model[0].linear.weight
+        with pytest.raises(RuntimeError, match=r"in float64 by .*as before"):
+            geonorm.fuse(model, example=x)
+        assert model[0].linear.weight is weight
+        assert torch.equal(model(x), expected)
+
+    def test_a_model_that_float64_does_not_pass(self) -> None:
+        class Single(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return x.float()
+
+        model = nn.Sequential(Single(), self.make())
+        with pytest.raises(RuntimeError, match="cannot be judged in float64"):
+            geonorm.fuse(model, example=torch.randn(8, 32))
+        assert isinstance(model[1][0].norm, nn.BatchNorm1d)

@@ -83,6 +83,17 @@ class TestRevert:
             geonorm.revert(model)
             assert model[0].weight is weight
 
+    @pytest.mark.parametrize("spec", ["wn", "ws", "cwn", "sn"])
+    def test_a_copy_is_not_touched(self, spec: str) -> None:
+        model, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(5, 4)
+        geonorm.convert(model, spec)
+        average = copy.deepcopy(model).eval()
+        expected = average(x)
+        geonorm.revert(model)
+        assert torch.equal(average(x), expected)
+        geonorm.revert(average)
+        assert type(average[0]) is nn.Linear
+
     def test_transformers_get_their_fast_path_back(self) -> None:
         model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True, dropout=0.0), 2).eval()
         x = torch.randn(2, 3, 8)

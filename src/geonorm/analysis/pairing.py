@@ -9,6 +9,7 @@ from torch import nn
 from ..surgery.freeze import is_frozen
 from ..surgery.layouts import keeps_statistics, layout_of
 from ..surgery.pairs import Graph, is_operation, output_channels
+from ..surgery.placement import why_not_channels
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
@@ -24,23 +25,13 @@ def is_held(norm: nn.Module, model: nn.Module) -> bool:
 
 
 def could_share_channels(operation: nn.Module, norm: Any) -> bool:
-    """Whether the norm's channels can be the operation's outputs, by what both say about themselves.
-
-    A Linear has its outputs in the last dimension and a norm its channels in dimension 1: the same only for inputs
-    ``(N, C)``, which an instance norm or a norm of images never takes.
-    """
+    """Whether the norm's channels can be the operation's outputs, by what both say about themselves."""
     if not is_operation(operation):
         return False
+    if isinstance(norm, nn.SyncBatchNorm):
+        return bool(norm.num_features == output_channels(operation))
     layout = layout_of(norm)
-    axes = "batch" if layout is None and isinstance(norm, nn.SyncBatchNorm) else None if layout is None else layout.axes
-    if axes in (None, "layer"):
-        return False
-    channels = norm.num_features if layout is None else layout.channels
-    if isinstance(operation, nn.Linear) and (
-        axes == "instance" or (layout is not None and layout.dim not in (None, 1))
-    ):
-        return False
-    return bool(channels == output_channels(operation))
+    return layout is not None and layout.axes != "layer" and not why_not_channels("", operation, layout, behind=True)
 
 
 def dimensions_of_channels(operation: Any) -> int:

@@ -82,7 +82,7 @@ def _remove(
     """Take the channels of one norm out; or the reason why not."""
     if is_ours(norm):
         return "torch-pruning knows torch's norms only; geonorm.revert(model) first"
-    if operation is None or getattr(operation, "groups", 1) != 1:
+    if operation is None or not is_operation(operation) or getattr(operation, "groups", 1) != 1:
         return "it does not stand right behind a Linear or Conv without groups"
     with torch.enable_grad():  # it reads the graph of gradients
         graph = tools.DependencyGraph().build_dependency(model, example_inputs=example)

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from ..nn.specs import Spec, create_norm, parse_spec
+from .extras import carry_extras
 from .freeze import carry_freeze, is_frozen
 from .holders import Holders
 from .layouts import dress, factory_of, is_norm, is_ours, layout_of, why_bound, why_unknown
-from .memory import Standin, memory_of, move_hooks, remember, synced
+from .memory import STATE_HOOKS, Standin, memory_of, move_hooks, remember, synced
 from .pairs import Graph, Pairs, choose, declared, trace
 from .placement import (
     attach,
@@ -19,6 +20,7 @@ from .placement import (
     check_on_weight,
     is_pre_norm,
     put_onto_weight,
+    why_not_channels,
     why_not_onto,
 )
 from .report import Change, Left, Report
@@ -46,8 +48,8 @@ def convert(
     ``augbn`` or ``auggroup``, goes to layers with those axes and to BatchNorm; others are left unless ``where`` names
     them and their layout is known. ``pop(...)`` also moves the norm before the operation it belongs to, as a submodule
     ``pre_norm`` of it; ``wn``, ``ws``, ``cwn`` and ``sn`` go onto the weight of the operation behind which the norm
-    stood. Names, parameters (the same objects), running statistics, device, dtype, training flag and hooks are kept.
-    ``geonorm.revert`` undoes it.
+    stood. Names, parameters (the same objects), running statistics, device, dtype, training flag, hooks, and what else
+    you have hung on a norm are kept. ``geonorm.revert`` undoes it.
 
     Args:
         model: any model. A norm that is the model itself cannot be replaced in place.
@@ -201,6 +203,7 @@ class _Surgeon:
             revert(self.model, where=lambda name, module: module is step.old)
         else:
             dress(step.new, step.original)
+            self._carry_extras(step)
             step.new.training = step.old.training
             has_hooks = "hooks" in self.keep
             if has_hooks:
@@ -209,6 +212,14 @@ class _Surgeon:
             carry_freeze(step.old, step.new)
             self.places.replace(step.old, step.new)
         self.report.changed += step.changes
+
+    def _carry_extras(self, step: _Step) -> None:
+        lost = carry_extras(step.old, step.new)
+        if lost:
+            kind = type(step.new).__name__
+            self.report.notes.append(f"{step.name}: {', '.join(lost)} of the old norm means something else in {kind}")
+        if isinstance(step.new, Standin) and any(step.old.__dict__[hooks] for hooks in STATE_HOOKS):
+            self.report.notes.append(f"{step.name}: the hooks of its state_dict stay with the old norm")
 
     # A norm that goes to an operation: before it, or onto its weight.
 
@@ -256,8 +267,7 @@ class _Surgeon:
         onto = {operation: self.modules[operation] for operation in operations}
         layers: list[nn.Module] = []
         try:
-            reasons = [why_not_onto(key, operation, self.spec, self.model) for key, operation in onto.items()]
-            reason = next(filter(None, reasons), "")
+            reason = next(filter(None, (self._why_not_onto(name, norm, key, graph) for key in onto)), "")
             if not reason and self.spec.norm.before:
                 layers = [build_before(operation, self.spec) for operation in onto.values()]
                 for layer in layers:
@@ -273,6 +283,13 @@ class _Surgeon:
         changes = [Change(name, type(norm).__name__, after, note) for after in afters]
         standin = Standin(_needs_copy(name, graph))
         return _Step(name, norm, standin, self._original(norm), changes, onto, layers)
+
+    def _why_not_onto(self, name: str, norm: nn.Module, key: str, graph: Graph) -> str:
+        operation, layout = self.modules[key], layout_of(norm)
+        reason = why_not_onto(key, operation, self.spec, self.model)
+        if reason or not self.spec.norm.before or layout is None:
+            return reason
+        return why_not_channels(key, operation, layout, behind=graph.norms[name].before == key)
 
     def _why_unpaired(self, name: str, graph: Graph) -> str:
         if graph.calls.get(name, 0) > 1:

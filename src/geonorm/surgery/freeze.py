@@ -115,7 +115,8 @@ def carry_freeze(old: nn.Module, new: nn.Module) -> None:
     if is_frozen(old) and not is_frozen(new):
         new.register_forward_pre_hook(_stay_in_evaluation)
     if _TRAINED in old.__dict__:
-        new.__dict__[_TRAINED] = list(old.__dict__[_TRAINED])
+        shared = [name for name in old.__dict__[_TRAINED] if new._parameters.get(name) is old._parameters.get(name)]
+        new.__dict__[_TRAINED] = shared
         _stop(new)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrizations
 
 from .. import nn as ours
@@ -40,6 +42,13 @@ _BATCH = {
 _INSTANCE = {
     **{getattr(nn, f"InstanceNorm{d}d"): d for d in _DIMS},
     **{getattr(ours, f"AugInstanceNorm{d}d"): d for d in _DIMS},
+}
+# What a constructor needs, by the names of the attributes.
+_NEEDED: dict[Any, tuple[str, ...]] = {
+    **dict.fromkeys((*_BATCH, *_INSTANCE), ("num_features",)),
+    **dict.fromkeys((nn.LayerNorm, ours.AugLayerNorm), ("normalized_shape",)),
+    **dict.fromkeys((nn.GroupNorm, ours.AugGroupNorm), ("num_groups", "num_channels")),
+    ours.AugGraphNorm: ("in_channels",),
 }
 _PYG_GRAPH = "torch_geometric.nn.norm.graph_norm.GraphNorm"
 
@@ -98,6 +107,16 @@ def layout_of(module: nn.Module) -> Layout | None:
     return None
 
 
+def fresh_like(module: nn.Module) -> nn.Module | None:
+    """A new norm of the known kind that a norm is of, with the defaults of its class; ``None`` for other modules."""
+    kinds = {type(module): ("in_channels",)} if qualified_name(module) == _PYG_GRAPH else _NEEDED
+    for kind, needed in kinds.items():
+        if isinstance(module, kind):
+            fresh: nn.Module = kind(*[getattr(module, name) for name in needed])
+            return fresh
+    return None
+
+
 def _statistics_agree(module: Any) -> bool:
     """Whether a norm has buffers as its flag says; torch evaluates with those that are there, whatever it says."""
     flag = getattr(module, "track_running_stats", None)
@@ -116,17 +135,45 @@ def is_ours(module: nn.Module) -> bool:
 
 _OF_WEIGHTS = (parametrizations._WeightNorm, parametrizations._SpectralNorm, _RowNorm)
 _TORCH_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+_NAMED_SO = re.compile(r"(Norm|_norm)(Act)?\d*d?$")
+
+
+# What a forward calls that normalizes by itself.
+_NORMALIZING = {
+    "batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm",
+    "var", "std", "var_mean", "std_mean", "rsqrt",
+}  # fmt: skip
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module normalizes values, torch's, ours, or called so, and is not a mere wrapper around a known one."""
+    """Whether a module itself normalizes values: torch's, ours, or a stranger that looks like one inside.
+
+    A stranger keeps running statistics or is called a norm, and has nothing but vectors to learn or normalizes in its
+    own forward. A wrapper around a norm and a block with a convolution in it are none, whatever they are called.
+    """
     if isinstance(module, _OF_WEIGHTS):
         return False
-    if isinstance(module, _TORCH_NORMS) or is_ours(module) or layout_of(module) is not None:
+    if _is_known(module):
         return True
-    if not re.search(r"(Norm|_norm)(Act)?\d*d?$", type(module).__name__):
+    if not {"running_mean", "running_var"} <= module._buffers.keys() and not _NAMED_SO.search(type(module).__name__):
         return False
-    return not any(layout_of(child) is not None for child in module.children())
+    if any(_is_known(inner) for inner in module.modules()):
+        return False
+    return _learns_vectors(module) or _normalizes_itself(module)
+
+
+def _is_known(module: nn.Module) -> bool:
+    return isinstance(module, _TORCH_NORMS) or is_ours(module) or layout_of(module) is not None
+
+
+def _learns_vectors(module: nn.Module) -> bool:
+    """Whether no parameter has a second dimension; one without a shape yet may get it."""
+    return not any(is_lazy(p) or sum(size > 1 for size in p.shape) > 1 for p in module.parameters())
+
+
+def _normalizes_itself(module: nn.Module) -> bool:
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return code is not None and not _NORMALIZING.isdisjoint(code.co_names)
 
 
 def keeps_statistics(module: nn.Module) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _WrappedHook
 
 from ..nn.layernorm import _be_called
 from .layouts import AROUND, is_ours
@@ -21,6 +23,12 @@ HOOKS = (
     "_forward_hooks_always_called",
     "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
+)
+STATE_HOOKS = (
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
 )
 _INTERNAL = (_be_called, *AROUND)
 
@@ -114,22 +122,36 @@ def users_hooks(module: nn.Module) -> list[Any]:
 
 def move_hooks(old: nn.Module, new: nn.Module) -> None:
     """Hooks of a user go along, in the same dictionaries: the handles they hold still remove them."""
-    for name in HOOKS:
+    for name in _movable(new):
         theirs, internal = old.__dict__[name], dict(new.__dict__[name])
         users = {key: hook for key, hook in theirs.items() if hook not in _INTERNAL}
         theirs.clear()
         # What belongs to the layer itself stays next to its forward: last before it, first behind it.
         theirs.update({**users, **internal} if "pre" in name else {**internal, **users})
         new.__dict__[name] = theirs
+        _bind(theirs, new)
     new._is_full_backward_hook = old._is_full_backward_hook
 
 
 def move_hooks_back(new: nn.Module, old: nn.Module) -> None:
     """The hooks of a user back to the original, without those of the layer itself."""
-    for name in HOOKS:
+    for name in _movable(new):
         theirs = new.__dict__[name]
         for key, hook in list(theirs.items()):
             if hook in _INTERNAL:
                 del theirs[key]
         old.__dict__[name] = theirs
+        _bind(theirs, old)
     old._is_full_backward_hook = new._is_full_backward_hook
+
+
+def _movable(new: nn.Module) -> tuple[str, ...]:
+    """Hooks of a state_dict rely on its keys, which nobody has where no norm stands any more."""
+    return HOOKS if isinstance(new, Standin) else (*HOOKS, *STATE_HOOKS)
+
+
+def _bind(hooks: dict[int, Any], module: nn.Module) -> None:
+    """A hook that was registered with its module gets the module that it belongs to now."""
+    for hook in hooks.values():
+        if isinstance(hook, _WrappedHook) and hook.with_module:
+            hook.module = weakref.ref(module)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import fx, nn
 
-from .layouts import is_norm
+from .layouts import is_norm, qualified_name
 
 OPERATIONS = (
     nn.Linear,
@@ -19,6 +19,7 @@ OPERATIONS = (
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
 )
+_PYG_LINEAR = "torch_geometric.nn.dense.linear.Linear"
 Pairs: TypeAlias = Sequence[tuple[str, str]]
 
 # Functions that act on each element alone: a norm before them and an operation behind them are neighbours. So are
@@ -28,6 +29,11 @@ _ELEMENTWISE = {
     "relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "celu", "gelu", "silu", "mish",
     "sigmoid", "sigmoid_", "tanh", "tanh_", "hardswish", "hardsigmoid", "hardtanh", "softplus", "softsign", "prelu",
     "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout",
+}  # fmt: skip
+
+_LOOKS = {
+    "dtype", "device", "shape", "ndim", "layout", "is_cuda", "is_meta", "requires_grad",
+    "size", "dim", "numel", "nelement", "is_floating_point", "is_complex", "get_device", "element_size",
 }  # fmt: skip
 
 
@@ -62,15 +68,40 @@ class Graph(NamedTuple):
 
 
 class _Tracer(fx.Tracer):
-    """Norms, operations and torch's own modules stay whole."""
+    """Norms, operations and torch's own modules stay whole.
+
+    Which modules are norms is asked before: while a model is traced, to look at a parameter is to record its use.
+    """
+
+    def __init__(self, norms: set[int]) -> None:
+        super().__init__()
+        self._norms = norms
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return is_norm(m) or isinstance(m, OPERATIONS) or super().is_leaf_module(m, module_qualified_name)
+        return id(m) in self._norms or takes_norms(m) or super().is_leaf_module(m, module_qualified_name)
 
 
 def is_operation(module: nn.Module | None) -> bool:
-    """A Linear or Conv layer."""
+    """A Linear or Conv layer of torch's."""
     return isinstance(module, OPERATIONS)
+
+
+def is_linear(module: nn.Module | None) -> bool:
+    """A Linear, torch's or PyG's, which does the same and is no subclass."""
+    return isinstance(module, nn.Linear) or (module is not None and qualified_name(module) == _PYG_LINEAR)
+
+
+def takes_norms(module: nn.Module | None) -> bool:
+    """Whether a norm can belong to a module: a Linear or Conv layer."""
+    return is_operation(module) or is_linear(module)
+
+
+def has_own_forward(operation: nn.Module) -> bool:
+    """Whether an operation does something else, or more, than torch's or PyG's."""
+    if "forward" in operation.__dict__:
+        return True
+    kind = next((kind for kind in OPERATIONS if isinstance(operation, kind)), None)
+    return kind is not None and type(operation).forward is not kind.forward
 
 
 def input_channels(operation: Any) -> int:
@@ -83,9 +114,9 @@ def output_channels(operation: Any) -> int:
     return int(operation.out_features if isinstance(operation, nn.Linear) else operation.out_channels)
 
 
-def spatial_dim(operation: nn.Module) -> int:
+def spatial_dim(operation: Any) -> int:
     """Spatial dimensions of an operation's input; a Linear counts as 1."""
-    return 1 if isinstance(operation, nn.Linear) else len(operation.kernel_size)  # type: ignore[arg-type]
+    return 1 if is_linear(operation) else len(operation.kernel_size)
 
 
 def trace(model: nn.Module) -> Graph:
@@ -93,65 +124,78 @@ def trace(model: nn.Module) -> Graph:
 
     A model that cannot be traced as a whole is traced in its parts: what lies inside one part is found all the same.
     """
-    norms: dict[str, Neighbours] = {}
-    calls: dict[str, int] = {}
-    names = {id(module): name for name, module in model.named_modules()}
+    reading = _Reading(model)
     # Tracing runs the model's own code, which may leave its marks on it.
     kept = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
     try:
         for module, _, buffers in kept:
             module._buffers.update({name: b if b is None else b.clone() for name, b in buffers.items()})
-        failure = _trace_into(model, names, norms, calls, in_part=False)
+        failure = reading.read(model, in_part=False)
     finally:
         for module, attributes, buffers in kept:
             module.__dict__.clear()
             module.__dict__.update(attributes)
             module._buffers.update(buffers)
-    once = {name for name, number in calls.items() if number == 1}
+    once = {name for name, number in reading.calls.items() if number == 1}
     alone = {
         name: found._replace(
             before=found.before if found.before in once else None,
             after=found.after if once.issuperset(found.after) else (),
         )
-        for name, found in norms.items()
+        for name, found in reading.found.items()
         if name in once
     }
-    return Graph(alone, calls, failure)
+    return Graph(alone, reading.calls, failure)
 
 
-def _trace_into(
-    model: nn.Module, names: dict[int, str], norms: dict[str, Neighbours], calls: dict[str, int], in_part: bool
-) -> str:
-    if not any(is_norm(module) for module in model.modules()):
+class _Reading:
+    """What is found while a model, or its parts, are traced."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self.norms = {id(module) for module in model.modules() if is_norm(module)}
+        self.found: dict[str, Neighbours] = {}
+        self.calls: dict[str, int] = {}
+
+    def read(self, part: nn.Module, in_part: bool) -> str:
+        """Trace a part of the model, or its own parts if that fails; why it failed."""
+        if id(part) in self.norms or not any(id(module) in self.norms for module in part.modules()):
+            return ""
+        try:
+            parameters = inspect.signature(part.forward).parameters.values()
+            optional = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+            nodes = list(_Tracer(self.norms).trace(part, concrete_args=optional or None).nodes)
+        except Exception as error:  # the model's own code may raise anything
+            for child in part.children():
+                self.read(child, in_part=True)
+            return f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        modules = {node: part.get_submodule(str(node.target)) for node in nodes if node.op == "call_module"}
+        for node in nodes:
+            if node.op == "get_attr" and not all(map(_only_looks, node.users)):  # a parameter used past its module
+                self._count(part.get_submodule(str(node.target).rpartition(".")[0]))
+        for node, module in modules.items():
+            self._count(module)
+            if id(module) in self.norms:
+                before = _before(node, modules)
+                after, directly = _after(node, modules)
+                self.found[self.names[id(module)]] = Neighbours(
+                    None if before is None else self.names[id(before)],
+                    tuple(dict.fromkeys(self.names[id(operation)] for operation in after)),
+                    directly,
+                    in_part,
+                )
         return ""
-    try:
-        parameters = inspect.signature(model.forward).parameters.values()
-        optional = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-        nodes = list(_Tracer().trace(model, concrete_args=optional or None).nodes)
-    except Exception as error:  # the model's own code may raise anything
-        for child in model.children():
-            _trace_into(child, names, norms, calls, in_part=True)
-        return f"{type(error).__name__}: {error}".split("\n", 1)[0]
 
-    modules = {node: model.get_submodule(str(node.target)) for node in nodes if node.op == "call_module"}
-    for node in nodes:
-        if node.op == "get_attr":  # a parameter used past its module
-            owner = model.get_submodule(str(node.target).rpartition(".")[0])
-            name = names[id(owner)]
-            calls[name] = calls.get(name, 0) + 1
-    for node, module in modules.items():
-        name = names[id(module)]
-        calls[name] = calls.get(name, 0) + 1
-        if is_norm(module):
-            before = _before(node, modules)
-            after, directly = _after(node, modules)
-            norms[name] = Neighbours(
-                None if before is None else names[id(before)],
-                tuple(dict.fromkeys(names[id(operation)] for operation in after)),
-                directly,
-                in_part,
-            )
-    return ""
+    def _count(self, module: nn.Module) -> None:
+        name = self.names[id(module)]
+        self.calls[name] = self.calls.get(name, 0) + 1
+
+
+def _only_looks(node: fx.Node) -> bool:
+    """Whether a node asks a tensor what it is like, and not for its values."""
+    if node.op == "call_method":
+        return node.target in _LOOKS
+    return node.op == "call_function" and node.target is getattr and node.args[1] in _LOOKS
 
 
 def _first_input(node: fx.Node) -> fx.Node | None:
@@ -167,7 +211,7 @@ def _before(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> nn.Module | Non
     source = _first_input(node)
     while source is not None and _does_nothing(modules.get(source)) and len(source.users) == 1:
         source = _first_input(source)
-    if source is None or not is_operation(modules.get(source)) or len(source.users) != 1:
+    if source is None or not takes_norms(modules.get(source)) or len(source.users) != 1:
         return None
     return modules[source]
 
@@ -177,7 +221,7 @@ def _after(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> tuple[list[nn.Mo
     while waiting:
         user = waiting.pop(0)
         module = modules.get(user)
-        if module is not None and is_operation(module):
+        if module is not None and takes_norms(module):
             operations.append(module)
         elif _does_nothing(module) or _is_elementwise(user, module):
             directly = directly and _does_nothing(module)
@@ -203,7 +247,7 @@ def declared(model: nn.Module, pairs: Iterable[tuple[str, str]]) -> Graph:
     modules = dict(model.named_modules(remove_duplicate=False))
     first = {id(module): name for name, module in model.named_modules()}
     for operation, norm in pairs:
-        for name, check, what in ((operation, is_operation, "a Linear or Conv layer"), (norm, is_norm, "a norm")):
+        for name, check, what in ((operation, takes_norms, "a Linear or Conv layer"), (norm, is_norm, "a norm")):
             if name not in modules:
                 raise ValueError(f"pairs name {name!r}, which is no module of the model")
             if not check(modules[name]):

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from ..nn.specs import Spec
 from ..nn.weightnorm import centered_weight_norm, weight_standardization
-from .layouts import factory_of
+from .layouts import Layout, factory_of
 from .memory import own_state, same_state
-from .pairs import input_channels, spatial_dim
+from .pairs import has_own_forward, input_channels, is_linear, output_channels, spatial_dim
 
 PRE_NORM = "pre_norm"
 _FIRST_WEIGHT = "_geonorm_weight"
@@ -28,11 +29,16 @@ _ON_WEIGHTS: dict[str, Callable[..., nn.Module]] = {
 
 
 class _FirstWeight(NamedTuple):
-    """A weight before it was parametrized: the parameter, its values, and the parametrization's first state."""
+    """A weight before it was parametrized: the parameter, its values, and the parametrization's first state.
+
+    Attributes:
+        order: names of the operation's parameters; optimizers and their saved states go by it.
+    """
 
     parameter: Parameter
     values: Tensor
     state: dict[str, Tensor]
+    order: tuple[str, ...]
 
 
 def normalize_input(
@@ -61,8 +67,10 @@ def why_not_onto(name: str, operation: Any, spec: Spec, model: nn.Module) -> str
     """Why an operation cannot take the norm; empty if it can."""
     if "weight" not in operation._parameters:
         return f"the weight of {name} is parametrized or pruned already"
+    if is_lazy(operation.weight):
+        return f"{name} does not know its channels yet; run a batch through the model first"
     if spec.norm.before:
-        return f"{name} already has a {PRE_NORM}" if hasattr(operation, PRE_NORM) else ""
+        return _why_not_before(name, operation, spec)
     if getattr(operation, "transposed", False) and spec.norm.name != "sn":
         return f"the rows of a transposed convolution ({name}) are its inputs"
     owners = [
@@ -71,6 +79,28 @@ def why_not_onto(name: str, operation: Any, spec: Spec, model: nn.Module) -> str
     if len(owners) > 1:
         return f"the weight of {name} is shared by {', '.join(owners)}"
     return ""
+
+
+def _why_not_before(name: str, operation: nn.Module, spec: Spec) -> str:
+    if hasattr(operation, PRE_NORM):
+        return f"{name} already has a {PRE_NORM}"
+    if has_own_forward(operation):
+        return f"{name} has a forward of its own, which may take other inputs or use them otherwise"
+    if is_linear(operation) and spec.norm.axes == "instance":
+        return f"{name} may be fed (N, C), which has no positions; pop normalizes over the batch"
+    return ""
+
+
+def why_not_channels(name: str, operation: nn.Module, layout: Layout, behind: bool) -> str:
+    """Why a norm's channels are not those of the operation next to it; empty if they can be.
+
+    A Linear has its channels in the last dimension and a norm in dimension 1: the same only for inputs (N, C), which an
+    instance norm or a norm of images never takes.
+    """
+    if is_linear(operation) and (layout.axes == "instance" or layout.dim not in (None, 1)):
+        return f"its channels are in dimension 1, those of {name} in the last"
+    channels = output_channels(operation) if behind else input_channels(operation)
+    return "" if layout.channels == channels else f"it has {layout.channels} channels, {name} has {channels}"
 
 
 def build_before(operation: nn.Module, spec: Spec) -> nn.Module:
@@ -91,9 +121,9 @@ def attach(layer: nn.Module, operation: nn.Module) -> None:
 def put_onto_weight(operation: Any, spec: Spec) -> None:
     """The weight of the operation parametrized."""
     parameter = operation.weight
-    values = parameter.detach().clone()
+    values, order = parameter.detach().clone(), tuple(operation._parameters)
     _ON_WEIGHTS[spec.norm.name](operation, **spec.arguments)
-    operation.__dict__[_FIRST_WEIGHT] = _FirstWeight(parameter, values, _parametrization_state(operation))
+    operation.__dict__[_FIRST_WEIGHT] = _FirstWeight(parameter, values, _parametrization_state(operation), order)
 
 
 @torch.no_grad()
@@ -111,6 +141,7 @@ def take_off(operation: Any) -> str:
     kind = type(operation.parametrizations.weight[0]).__name__.lstrip("_")
     first: _FirstWeight | None = operation.__dict__.pop(_FIRST_WEIGHT, None)
     untouched = first is not None and same_state(_parametrization_state(operation), first.state)
+    _have_class_alone(operation)
     with torch.enable_grad():  # without, torch takes the weight for a buffer
         parametrize.remove_parametrizations(operation, "weight", leave_parametrized=True)
     if first is not None:
@@ -119,7 +150,22 @@ def take_off(operation: Any) -> str:
         first.parameter.data = first.values.to(weight) if untouched else weight.detach().clone()
         first.parameter.requires_grad_(weight.requires_grad)
         operation._parameters["weight"] = first.parameter
+        _in_order(operation._parameters, first.order)
     return f"{kind} on the weight of"
+
+
+def _have_class_alone(operation: Any) -> None:
+    """Torch makes a class for a parametrized module, and later takes the weight off that class: copies share it."""
+    kind = type(operation)
+    content = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    operation.__class__ = type(kind.__name__, kind.__bases__, content)
+
+
+def _in_order(registry: dict[str, Any], order: tuple[str, ...]) -> None:
+    """Put the entries of a registry into an order, in place; those that it does not name come last."""
+    for name in (*order, *[name for name in registry if name not in order]):
+        if name in registry:
+            registry[name] = registry.pop(name)
 
 
 def _parametrization_state(operation: Any) -> dict[str, Tensor]:

@@ -10,11 +10,12 @@ from torch import nn
 from torch.nn import Parameter
 
 from .. import nn as ours
+from .extras import carry_extras
 from .freeze import carry_freeze
 from .holders import Holders
 from .layouts import factory_of, is_ours, layout_of
 from .memory import forget, memory_of, move_hooks_back, own_state, same_state
-from .placement import is_pre_norm, take_off
+from .placement import PRE_NORM, is_pre_norm, take_off
 from .report import Change, Left, Report
 from .select import Places, Where, check_model, chosen
 from .transformers import settle_fast_paths
@@ -73,8 +74,10 @@ def revert(model: nn.Module, where: Where = None) -> Report:
         carry_freeze(module, back.module)
         forget(back.module)
         places.replace(module, back.module)
-        lost = list(back.lost)
+        lost = list(back.lost) + carry_extras(module, back.module)
         for operation in memory.operations if memory else []:
+            if is_pre_norm(operation):
+                carry_freeze(operation.get_submodule(PRE_NORM), back.module)
             taken = take_off(operation)
             lost += [f"{taken} {names.get(id(operation), 'an operation outside')}"] if taken else []
         note = f"no twin: {', '.join(lost)}" if lost else ""

@@ -63,7 +63,8 @@ def build(spec: Spec, layout: Layout, factory: dict[str, Any]) -> nn.Module:
 def take_over(source: Any, new: Any, keep: tuple[str, ...]) -> str:
     """Statistics (copies) and parameters (the same objects) of a layer for its successor; what that means."""
     notes = []
-    dropped = set() if "statistics" in keep else set(dict(source.named_buffers()))
+    has_statistics = getattr(new, "running_mean", None) is not None
+    dropped = set() if "statistics" in keep and has_statistics else set(dict(source.named_buffers()))
     if "parameters" not in keep:
         dropped |= set(dict(source.named_parameters()))
     with warnings.catch_warnings(record=True) as caught:
@@ -75,10 +76,8 @@ def take_over(source: Any, new: Any, keep: tuple[str, ...]) -> str:
             mine = new._parameters.get(key)
             if mine is not None and mine.shape == parameter.shape:
                 new._parameters[key] = parameter
-            else:
+            elif key in new._parameters:
                 notes.append(f"{key} is not taken over")
-    if source._state_dict_hooks or source._load_state_dict_pre_hooks or source._load_state_dict_post_hooks:
-        notes.append("hooks of its state_dict stay with the old layer")
     if caught:
         notes.append("running_scale is an estimate until it is recalibrated or trained")
     before, after = layout_of(source), layout_of(new)
