@@ -45,7 +45,8 @@ def test_zero_batch(case: Case, options: dict[str, Any]) -> None:
     assert y.shape == x.shape
     y.sum().backward()
     for name, value in layer.state_dict().items():
-        assert torch.equal(value, before[name])
+        counted = name == "num_batches_tracked" and case.running  # as torch's
+        assert torch.equal(value, before[name] + 1 if counted else before[name])
 
 
 @every
@@ -136,8 +137,9 @@ def test_reset_parameters(case: Case) -> None:
 
 @each
 def test_refuses_wrong_inputs(case: Case) -> None:
+    options = {"affine": True} if "Instance" in case.name else {}  # without, torch's InstanceNorm only warns
     for shape, error in case.wrong:
-        layer = case.make().train()
+        layer = case.make(**options).train()
         with pytest.raises(error, match=r"[Ee]xpected"):
             case.call(layer, torch.randn(shape))
 

@@ -208,6 +208,8 @@ def run(
         return None
     if follows:
         torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
+        assert running is not None
+        running.see()
     if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in of[:6]):
         made = _Made(y, state, statistics, parameters, plan, again, verdict)
         outputs = _apply(*of[:6], made)
