@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from nn_layers import CASES, EVERY, EVERY_NAME, NAMES, Case, randomize
+from nn_layers import BATCH, CASES, EVERY, EVERY_NAME, NAMES, Case, randomize
 
 every = pytest.mark.parametrize(("case", "options"), EVERY, ids=EVERY_NAME)
 each = pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -231,6 +231,51 @@ def test_masks(case: Case, bad: float) -> None:
     assert bool((results[0][0][~mask] == 0).all())
     with pytest.raises(ValueError, match="mask or weight"):
         case.call(layer_of(case, options), x, mask=mask, weight=mask)
+
+
+@every
+def test_whole_groups_may_be_masked(case: Case, options: dict[str, Any]) -> None:
+    """A padded token, a masked sample, a channel that nobody has: 0, without a gradient or a part in anything."""
+    x = case.input()
+    mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.8
+    mask[:2] = True
+    absent = (slice(None), 1) if case.running else BATCH[: len(x)] == 2 if case.graph else (1,)
+    mask[absent] = False
+    layer = layer_of(case, {**options, "eps": 0.0}).train()
+    start = {name: value.clone() for name, value in layer.named_buffers()}
+    values = torch.where(mask, x, float("nan")).requires_grad_()
+    y = case.call(layer, values, mask=mask)
+    (y * x).sum().backward()
+    assert bool((y[~mask] == 0).all())
+    assert bool((values.grad[~mask] == 0).all())
+    everything = [y, values.grad, *(p.grad for p in layer.parameters()), *layer.buffers()]
+    assert all(bool(value.isfinite().all()) for value in everything)
+    if case.running:
+        for name, buffer in layer.named_buffers():
+            if len(start[name].shape) == 1 and name != "guard_counts":
+                assert buffer[1] == start[name][1]
+    elif not case.graph:  # to the others it is as if it were not there
+        kept = [i for i in range(len(x)) if i != 1]
+        twin = layer_of(case, {**options, "eps": 0.0}).train()
+        torch.testing.assert_close(case.call(twin, x[kept], mask=mask[kept]), y[kept])
+        for (name, buffer), other in zip(layer.named_buffers(), twin.buffers(), strict=True):
+            torch.testing.assert_close(buffer, other, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@each
+@pytest.mark.slow
+def test_whole_groups_may_be_masked_in_a_compiled_graph(case: Case) -> None:
+    x, mask = case.input(), torch.ones(case.shape, dtype=torch.bool)
+    mask[(slice(None), 1) if case.running else BATCH[: len(x)] == 2 if case.graph else (1,)] = False
+    layer = layer_of(case, {}).train()
+    results = []
+    for call in (layer, torch.compile(copy.deepcopy(layer), backend="aot_eager")):
+        values = x.clone().requires_grad_()
+        y = case.call(call, values, mask=mask)
+        y.square().sum().backward()
+        results.append([y, values.grad, *(p.grad for p in call.parameters()), *call.buffers()])
+    for eager, compiled in zip(*results, strict=True):
+        torch.testing.assert_close(compiled, eager)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.running or "AugInstance" in c.name], ids=lambda c: c.name)

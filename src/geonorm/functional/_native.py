@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from ..ops import Axes, Grouping, Running, follow_batch, native
+from ..ops import Axes, Grouping, Running, follow_batch, native, refresh_seen
 from ..ops.arrange import LANES, Arrangement, arrange, arrange_segments
 from ._arguments import per_group_shape
 from ._gaussian import robust_factor
@@ -209,7 +209,7 @@ def run(
     if follows:
         torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
         assert running is not None
-        running.see()
+        refresh_seen(running)
     if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in of[:6]):
         made = _Made(y, state, statistics, parameters, plan, again, verdict)
         outputs = _apply(*of[:6], made)

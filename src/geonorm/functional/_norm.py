@@ -171,7 +171,7 @@ def forward(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, Found]:
             if rule.spread_floor:
                 least = rule.spread_floor * MEAN_ABS_FACTOR * power_mean(source, 1.0, weight, groups)
                 spread = torch.maximum(spread, least)
-        z = z * groups.expand(_inverse(spread, rule.eps))
+        z = z * groups.expand(_inverse(spread, rule.eps, mass))
     y = z if of.gamma is None else z * of.gamma
     y = y if of.beta is None else y + of.beta
     if present is not None:
@@ -201,7 +201,7 @@ def backward(
     if weight is not None:
         values, g = torch.where(weight > 0, values, 0.0), torch.where(weight > 0, g, 0.0)
     z = _deviations(values, center, alpha, of.shift, groups, rule)
-    rho = _inverse(spread, rule.eps) if rule.scaled else torch.ones_like(spread)
+    rho = _inverse(spread, rule.eps, found.mass) if rule.scaled else torch.ones_like(spread)
     x_hat = z * groups.expand(rho)
     h = g if of.gamma is None else g * of.gamma
     dz = h * groups.expand(rho)
@@ -321,9 +321,9 @@ def _is_moderate(mean: Tensor, var: Tensor) -> bool:
     return bool((usable | ~mean.isfinite()).all())
 
 
-def _inverse(spread: Tensor, eps: float) -> Tensor:
-    """ρ = (s² + ε)^(−1/2); the square of a spread of 1e30 needs more than float32."""
-    return (spread.double().square() + eps).rsqrt().to(spread.dtype)
+def _inverse(spread: Tensor, eps: float, mass: Tensor) -> Tensor:
+    """ρ = (s² + ε)^(−1/2), 0 for a group without values; the square of a spread of 1e30 needs more than float32."""
+    return torch.where(mass > 0, (spread.double().square() + eps).rsqrt(), 0.0).to(spread.dtype)
 
 
 def _sum_like(values: Tensor, parameter: Any) -> Tensor:

@@ -72,6 +72,7 @@ class _AugBatchNorm(RunningNormLayer):
             element_weight=share,
             running=self._running(),
             measured=False,
+            empty_ok=True,
             checked=True,
             **self._function_options(),
             **self._guard_options(),

@@ -69,6 +69,7 @@ class _AugInstanceNorm(RunningNormLayer):
             element_weight=share,
             running=self._running(),
             measured=False,
+            empty_ok=True,
             **self._function_options(),
         )[0]
 

@@ -81,6 +81,7 @@ class AugLayerNorm(NormLayer):
             bias=self.bias,
             element_weight=element_weight(mask, weight),
             measured=False,
+            empty_ok=True,
             **self._function_options(),
         )[0]
 

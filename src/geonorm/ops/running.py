@@ -31,12 +31,6 @@ class Running(NamedTuple):
     batches: Tensor | None = None
     seen: tuple[tuple[Tensor, Tensor], ...] = ()
 
-    @torch.no_grad()
-    def see(self) -> None:
-        """Bring the copies up to date."""
-        for copy, buffer in self.seen:
-            copy.copy_(buffer)
-
 
 @torch.no_grad()  # nothing here may be saved for backward: checkpointing compares what was, with and without it
 def follow_batch(running: Running, center: Tensor, spread: Tensor, mean: Tensor, var: Tensor, mass: Tensor) -> None:
@@ -58,9 +52,16 @@ def follow_batch(running: Running, center: Tensor, spread: Tensor, mean: Tensor,
         else:
             value = torch.where(present, value, math.nan)
         follow(buffer, value, running.factor)
-    running.see()
+    refresh_seen(running)
     if running.batches is not None:
         running.batches.add_(1)
+
+
+@torch.no_grad()
+def refresh_seen(running: Running) -> None:
+    """Bring the copies of the buffers up to date."""
+    for copy, buffer in running.seen:
+        copy.copy_(buffer)
 
 
 @torch.no_grad()
