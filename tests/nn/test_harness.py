@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from geonorm.ops import using_backend
 from nn_layers import BATCH, CASES, EVERY, EVERY_NAME, NAMES, Case, randomize
 
 every = pytest.mark.parametrize(("case", "options"), EVERY, ids=EVERY_NAME)
@@ -59,6 +60,25 @@ def test_layouts(case: Case, options: dict[str, Any]) -> None:
         others.append(x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d))
     for other in others:
         torch.testing.assert_close(case.call(copy.deepcopy(layer), other), expected)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if len(c.shape) > 3 or "Group" in c.name], ids=lambda c: c.name)
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("phi", [1.5, 2.0])
+def test_memory_formats_are_kept(case: Case, phi: float, backend: str) -> None:
+    """channels_last in, channels_last out, and back: what torch's BatchNorm, GroupNorm and convolutions do."""
+    shape = case.shape if len(case.shape) > 3 else (*case.shape[:2], 5, 5)
+    format = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator).contiguous(memory_format=format).requires_grad_()
+    strides = []
+    inner = x * 1  # the gradient of a leaf takes its strides anyway
+    inner.register_hook(lambda grad: strides.append(grad.stride()))
+    with using_backend(backend):
+        y = case.make(phi=phi)(inner)
+        y.square().sum().backward()
+    assert y.stride() == x.stride()
+    assert strides == [x.stride()]
 
 
 @every

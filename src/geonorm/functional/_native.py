@@ -166,6 +166,14 @@ def _dense(value: Tensor, like: Tensor, strides: tuple[int, ...]) -> Tensor:
     return torch.empty_strided(value.shape, strides, dtype=like.dtype, device=CPU).copy_(value.detach())
 
 
+def _laid_out(value: Tensor, like: Tensor) -> Tensor:
+    """What the kernels have made of a copy, in the memory order of the original, as torch's own functions do."""
+    if like.stride() == value.stride():
+        return value
+    wanted = torch.empty_like(like)
+    return value if wanted.stride() == value.stride() else wanted.copy_(value)
+
+
 def _expanded(value: float | Tensor | None, shape: tuple[int, ...], count: int, dtype: torch.dtype) -> Tensor | None:
     """A parameter in the computing dtype, contiguous, of the common shape with ``count`` entries."""
     if not isinstance(value, Tensor):
@@ -206,6 +214,7 @@ def run(
         plan.kind, x, y, plan.offsets, parameters, state, statistics, buffers, factor, verdict, counts
     ):
         return None
+    y = _laid_out(y, of.x)
     if follows:
         torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
         assert running is not None
@@ -313,7 +322,7 @@ def _gradients(
     verdict: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
     """By the kernels. ``kinds``: shape and dtype of φ, α, shift, γ and β."""
-    a = plan.arrangement
+    a, given = plan.arrangement, x
     x = _dense(x, x, plan.strides)
     g = _dense(grad, x, plan.strides)
     dx = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=CPU)
@@ -332,7 +341,7 @@ def _gradients(
         kind = kinds[i]
         if part is not None and kind is not None:
             found[i] = _like(part, *kind)
-    return dx, *found
+    return _laid_out(dx, given), *found
 
 
 def _like(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
