@@ -1,14 +1,16 @@
 """The one harness that every layer goes through, with every set of options."""
 
 import copy
+import inspect
 import io
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from geonorm.ops import using_backend
+from geonorm.ops import Segments, using_backend
 from nn_layers import BATCH, CASES, EVERY, EVERY_NAME, NAMES, Case, randomize
 
 every = pytest.mark.parametrize(("case", "options"), EVERY, ids=EVERY_NAME)
@@ -112,6 +114,50 @@ def test_shapes_alone(case: Case) -> None:
     assert y.shape == x.shape
     layer(x, *batch).sum().backward()
     assert x.grad is not None
+
+
+@every
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_nothing_is_kept_after_backward(case: Case, options: dict[str, Any], backend: str) -> None:
+    """While the loss lives, its graph does; what backward needed must be free, and parameters may be swapped."""
+    layer = layer_of(case, options).train()
+    x = case.input().requires_grad_()
+    with using_backend(backend):
+        y = case.call(layer, x)
+        (y * y).sum().backward()
+    nodes, seen = [y.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        assert not any(isinstance(value, torch.Tensor) for value in tensors_in(getattr(node, "__dict__", {})))
+        nodes += [following for following, _ in node.next_functions]
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        layer.zero_grad()
+        del node, nodes, seen
+        layer.to(torch.float32)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert all(parameter.dtype == torch.float32 for parameter in layer.parameters())
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Those that an object of plain Python holds, closures too."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from tensors_in(part)
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from tensors_in(part)
+    elif inspect.isfunction(value):
+        for cell in value.__closure__ or ():
+            yield from tensors_in(cell.cell_contents)
+    elif isinstance(value, Segments):
+        yield value.index
 
 
 @every

@@ -51,7 +51,7 @@ def data_of(layout: str, dtype: torch.dtype) -> torch.Tensor:
 def native_run(of: Inputs, groups: Grouping, rule: Rule) -> tuple[torch.Tensor, NormStatistics]:
     plan = _native.plan(of, groups, rule, None)
     assert plan is not None
-    found = _native.run(of, plan, None, True, lambda inputs: _on_torch(inputs, groups, rule))
+    found = _native.run(of, plan, None, True, lambda inputs, _: _on_torch(inputs, groups, rule)[:2])
     assert found is not None
     assert found[1] is not None
     return found[0], found[1]
