@@ -382,6 +382,33 @@ def test_learned_phi_stays_in_its_range(case: Case) -> None:
 
 
 @each
+@pytest.mark.parametrize("end", [-60.0, 60.0])
+def test_learned_phi_comes_back_from_an_end_of_its_range(case: Case, end: float) -> None:
+    """The sigmoid is flat there: what leads back has a slope all the same, what leads further out has next to none."""
+    x, found = case.input(), {}
+    for backend in ("native", "torch"):
+        for sign in (1.0, -1.0):
+            layer = layer_of(case, {"learn_phi": True, "phi": 2.0})
+            layer.phi_offset.data.fill_(end)
+            with using_backend(backend):
+                y = case.call(layer, x)
+                (sign * (y * torch.linspace(-1, 1, y.numel()).reshape(y.shape)).sum()).backward()
+            found[backend, sign] = layer.phi_offset.grad
+    torch.testing.assert_close(found["native", 1.0], found["torch", 1.0])
+    torch.testing.assert_close(found["native", -1.0], found["torch", -1.0])
+    back = torch.where(found["torch", 1.0] * end > 0, found["torch", 1.0], found["torch", -1.0])
+    out = torch.where(found["torch", 1.0] * end > 0, found["torch", -1.0], found["torch", 1.0])
+    assert bool((back * end > 0).all())
+    assert bool((out.abs() < 1e-20 * back.abs()).all())
+    optimizer = torch.optim.Adam([layer.phi_offset], lr=0.1)
+    for _ in range(1000):
+        optimizer.zero_grad()
+        (layer.phi - 2.0).square().sum().backward()
+        optimizer.step()
+    torch.testing.assert_close(layer.phi, torch.full_like(layer.phi, 2.0), rtol=1e-3, atol=0)
+
+
+@each
 def test_weight_decay_pulls_phi_to_its_start(case: Case) -> None:
     layer = case.make(learn_phi=True, phi=1.5)
     torch.testing.assert_close(layer.phi, torch.full_like(layer.phi_offset, 1.5))

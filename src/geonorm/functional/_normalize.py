@@ -46,6 +46,8 @@ def normalize(
             "which they would exchange the wrong numbers); geonorm.unsync(model) normalizes in each process alone"
         )
     plan = None if groups.joint else _native.plan(of, groups, rule, learned)
+    if plan is not None and learned is not None and learned.is_flat():
+        return normalize(_with_phi(of, groups, learned), groups, rule, running, measured, None, counts)
     if plan is not None:
         found = _native.run(of, plan, running, measured, _again(groups, rule, learned), counts)
         if found is not None:
@@ -60,6 +62,12 @@ def normalize(
     if counts is not None and factor is not None:
         count_guarded(counts, factor)
     return y, statistics
+
+
+def _with_phi(of: Inputs, groups: Grouping, learned: LearnedPhi) -> Inputs:
+    """The inputs with φ itself in the place of its offset."""
+    assert isinstance(groups, Axes)
+    return of._replace(phi=per_group(learned.value(), of.x.shape, groups.dims, "phi"))
 
 
 def _again(groups: Grouping, rule: Rule, learned: LearnedPhi | None) -> _native.Again:
@@ -139,9 +147,8 @@ def _on_torch(
     of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None = None
 ) -> tuple[Tensor, NormStatistics, Tensor | None]:
     """Output, statistics, and the factors of guarded samples."""
-    if learned is not None and isinstance(of.phi, Tensor) and isinstance(groups, Axes):
-        phi = learned.value()
-        of = of._replace(phi=per_group(phi, of.x.shape, groups.dims, "phi"))
+    if learned is not None:
+        of = _with_phi(of, groups, learned)
     if by_rows(of, groups, rule):
         assert isinstance(groups, Axes)
         return normalize_rows(of, groups, rule)
