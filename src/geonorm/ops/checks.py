@@ -6,16 +6,25 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from .grouping import Axes, Grouping, Segments
 
 
 def can_look(*values: Tensor | None) -> bool:
-    """May Python read these tensors? Not while a compiler traces, in a torch.func transform, or on the meta device."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    """May Python read these tensors?
+
+    Not while a compiler traces, in a torch.func transform, on the meta device, or of tensors that are shapes alone.
+    """
     if torch.compiler.is_compiling():
         return False
-    return not any(value is not None and (value.is_meta or wrapped(value)) for value in values)
+    return not any(value is not None and _is_opaque(value) for value in values)
+
+
+def _is_opaque(value: Tensor) -> bool:
+    if value.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(value):
+        return True
+    return type(value) is not Tensor and type(value) is not Parameter and hasattr(value, "fake_mode")
 
 
 def check_exponent(phi: Tensor) -> None:
