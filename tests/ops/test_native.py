@@ -356,4 +356,5 @@ def test_memory_kept_for_backward() -> None:
         y = layer(x)
     large = {t.data_ptr() for t in kept if t.numel() > 1000}
     assert large == {x.data_ptr()}
-    assert y.grad_fn.state.numel() <= 16 * 8
+    assert sum(t.numel() for t in kept if t.data_ptr() not in large) <= (16 + 2) * 8
+    assert y.grad_fn is not None

@@ -274,9 +274,12 @@ def _there(buffer: Tensor | None) -> Tensor:
 
 def _is_torch_s(input: Tensor, center: Tensor, variance: Tensor, *affine: Tensor | None) -> bool:
     """Whether torch's own BatchNorm can evaluate it: it takes no gradient to its statistics, and one dtype."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # a transform may ask for a gradient and not say so
-    if any(value.requires_grad or wrapped(value) for value in (center, variance)):
+    if center.requires_grad or variance.requires_grad:
         return False
+    if not torch.compiler.is_compiling():  # a transform may ask for a gradient and not say so
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+        if wrapped(center) or wrapped(variance):
+            return False
     return all(
         part is None or (part.dtype == input.dtype and part.shape == center.shape)
         for part in (center, variance, *affine)
