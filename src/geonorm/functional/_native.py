@@ -280,7 +280,7 @@ class _Native(torch.autograd.Function):
         # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
         ctx.beta = None if beta is None else (beta.shape, beta.dtype)
         y, state, statistics, plan, ctx.again, verdict = made
-        ctx.plan = plan._replace(offsets=None, members=None)
+        ctx.plan = plan if plan.offsets is None else plan._replace(offsets=None, members=None)
         ctx.numbers = [None if isinstance(value, Tensor) else value for value in (phi, alpha)]
         # No tensor but by this call: what it keeps is freed after backward, however long the loss lives.
         ctx.save_for_backward(x, *tensors, shift, gamma, state, verdict, plan.offsets, plan.members)
@@ -306,7 +306,7 @@ class _Native(torch.autograd.Function):
             kinds = [None if v is None else (v.shape, v.dtype) for v in (phi, alpha, shift, gamma)]
             phi, alpha = 0.0 if phi is None else phi, 0.0 if alpha is None else alpha
             of = Inputs(x, phi, alpha, shift, gamma, None, None)
-            plan = ctx.plan._replace(offsets=offsets)
+            plan = ctx.plan if offsets is None else ctx.plan._replace(offsets=offsets)
             found = _gradients(of, needs, grads[0], plan, state, [*kinds, ctx.beta], verdict)
         return *found, None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,18 @@ from ..functional._guard import check_k
 from ..ops import Axes, Running, can_look, statistics_paused
 from ._base import NormLayer, along_channels
 
-# What is ours, and the buffer of torch's that it belongs to.
-_BELONGS = {"center": "mean", "scale": "var"}
+
+class Kin(NamedTuple):
+    """A buffer of ours, the one of torch's that it belongs to, and the copies of both as the layer left them."""
+
+    own: str
+    source: str
+    seen_own: str
+    seen_source: str
+
+
+CENTER = Kin("running_center", "running_mean", "seen_center", "seen_mean")
+SCALE = Kin("running_scale", "running_var", "seen_scale", "seen_var")
 
 
 class RunningNormLayer(NormLayer):
@@ -62,10 +72,10 @@ class RunningNormLayer(NormLayer):
         for name in ("mean", "var", "center", "scale"):
             wanted = track and own.get(name, True)
             self.register_buffer(f"running_{name}", torch.empty(channels, **factory) if wanted else None)
-        for ours, theirs in _BELONGS.items():
-            for name in (ours, theirs):
-                seen = torch.empty(channels, **factory) if track and own[ours] else None
-                self.register_buffer(f"seen_{name}", seen, persistent=False)
+        for kin, wanted in ((CENTER, own["center"]), (SCALE, own["scale"])):
+            for name in (kin.seen_own, kin.seen_source):
+                seen = torch.empty(channels, **factory) if track and wanted else None
+                self.register_buffer(name, seen, persistent=False)
         count = torch.tensor(0, dtype=torch.long, device=factory["device"]) if track else None
         self.register_buffer("num_batches_tracked", count)
 
@@ -140,45 +150,46 @@ class RunningNormLayer(NormLayer):
         self, mean: Tensor, var: Tensor, factor: float | Tensor, over: tuple[int, ...], batches: Tensor | None
     ) -> Running:
         """The running statistics for ``ops``, after what others have written into them was taken over."""
-        buffers = self._buffers
-        seen = []
-        for ours, theirs in _BELONGS.items():
-            own = buffers[f"running_{ours}"]
+        buffers, seen = self._buffers, []
+        for kin in (CENTER, SCALE):
+            own = buffers[kin.own]
             if own is None:
                 continue
-            stale = self._stale(ours)
+            stale = self._stale(kin)
             if stale is not False:
-                self._take_over(ours, stale)
-            for name in (ours, theirs):
-                seen.append((_there(buffers[f"seen_{name}"]), _there(buffers[f"running_{name}"])))
-        return Running(
-            mean, var, buffers["running_center"], buffers["running_scale"], factor, over, batches, tuple(seen)
-        )
+                self._take_over(kin, stale)
+            seen += [
+                (_there(buffers[kin.seen_own]), own),
+                (_there(buffers[kin.seen_source]), _there(buffers[kin.source])),
+            ]
+        center, scale = buffers["running_center"], buffers["running_scale"]
+        return Running(mean, var, center, scale, factor, over, batches, tuple(seen))
 
-    def _stale(self, ours: str) -> bool | Tensor:
+    def _stale(self, kin: Kin) -> bool | Tensor:
         """Whether the buffer that the center or the scale belongs to was written alone; a tensor if nobody may look."""
-        buffers, theirs = self._buffers, _BELONGS[ours]
-        source, own = _there(buffers[f"running_{theirs}"]), _there(buffers[f"running_{ours}"])
-        known, left = _there(buffers[f"seen_{theirs}"]), _there(buffers[f"seen_{ours}"])
-        if source.is_cpu and can_look(source, own, known, left):
+        own, source, left, known = (_there(self._buffers[name]) for name in kin)
+        if source.is_cpu and can_look(source, own):
             return not torch.equal(source, known) and torch.equal(own, left)
         return (source != known).any() & (own == left).all()
 
     @torch.no_grad()
-    def _take_over(self, ours: str, stale: bool | Tensor) -> None:
+    def _take_over(self, kin: Kin, stale: bool | Tensor) -> None:
         """Before they follow on: our buffer as the one that was written alone tells it."""
-        own, guess = _there(self._buffers[f"running_{ours}"]), self._guess(ours)
-        own.copy_(choose(stale, guess, own))
+        own = _there(self._buffers[kin.own])
+        own.copy_(choose(stale, self._guess(kin), own))
 
-    def _current(self, ours: str) -> Tensor:
+    def _current(self, kin: Kin) -> Tensor:
         """The running center or scale; a guess if the buffer that it belongs to was written alone."""
-        own = self._buffers[f"running_{ours}"]
-        return self._guess(ours) if own is None else choose(self._stale(ours), self._guess(ours), own)
+        own = self._buffers[kin.own]
+        if own is None:
+            return self._guess(kin)
+        stale = self._stale(kin)
+        return own if stale is False else choose(stale, self._guess(kin), own)
 
-    def _guess(self, ours: str) -> Tensor:
+    def _guess(self, kin: Kin) -> Tensor:
         """The center from the mean, the squared spread from the variance."""
-        source = _there(self._buffers[f"running_{_BELONGS[ours]}"])
-        return source if ours == "center" else source * self._normal_scale()
+        source = _there(self._buffers[kin.source])
+        return source if kin is CENTER else source * self._normal_scale()
 
     def _normal_scale(self) -> float:
         """The squared spread of standard normal data."""
@@ -187,15 +198,16 @@ class RunningNormLayer(NormLayer):
     @torch.no_grad()
     def _see(self) -> None:
         """The running statistics as they are belong together."""
-        for ours, theirs in _BELONGS.items():
-            for name in (ours, theirs):
-                seen, buffer = self._buffers[f"seen_{name}"], self._buffers[f"running_{name}"]
-                if seen is None or buffer is None:
+        buffers = self._buffers
+        for kin in (CENTER, SCALE):
+            for name, of in ((kin.seen_own, buffers[kin.own]), (kin.seen_source, buffers[kin.source])):
+                seen = buffers[name]
+                if seen is None or of is None:
                     continue
-                if seen.is_meta == buffer.is_meta:
-                    seen.copy_(buffer)
+                if seen.is_meta == of.is_meta:
+                    seen.copy_(of)
                 else:
-                    self._buffers[f"seen_{name}"] = buffer.detach().clone()
+                    buffers[name] = of.detach().clone()
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Per channel, what evaluation subtracts, the squared spread it divides by, γ and β.
@@ -203,11 +215,11 @@ class RunningNormLayer(NormLayer):
         Copies of the buffers, so that a later update harms no backward.
         """
         mean, var = self._needed_statistics()
-        alpha, removed = self._alpha(), self._current("center").clone()
+        alpha, removed = self._alpha(), self._current(CENTER).clone()
         if isinstance(alpha, Tensor) or alpha != 1:
             removed = removed * alpha
         if self._buffers["running_scale"] is not None:
-            return removed, self._current("scale").clone(), self.weight, self.bias
+            return removed, self._current(SCALE).clone(), self.weight, self.bias
         gap = mean - removed
         return removed, torch.addcmul(var, gap, gap), self.weight, self.bias
 

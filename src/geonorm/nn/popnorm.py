@@ -17,7 +17,7 @@ from ..functional._pop import pop_parameters
 from ..ops import Axes, follow
 from ._base import along_channels, check_batch_input, element_weight
 from ._pop import PopLayer, PopOptions
-from ._running import RunningNormLayer, choose, values_per_channel
+from ._running import CENTER, SCALE, Kin, RunningNormLayer, choose, values_per_channel
 
 
 class _PopNorm(PopLayer, RunningNormLayer):
@@ -113,15 +113,15 @@ class _PopNorm(PopLayer, RunningNormLayer):
             follow(buffer, torch.where(statistics.mass > 0, end, math.nan), factor)
 
     @torch.no_grad()
-    def _take_over(self, ours: str, stale: bool | Tensor) -> None:
-        super()._take_over(ours, stale)
+    def _take_over(self, kin: Kin, stale: bool | Tensor) -> None:
+        super()._take_over(kin, stale)
         for end in (self.running_upper, self.running_lower):
-            if ours == "scale" and end is not None:
-                end.copy_(choose(stale, self._guess(ours).sqrt(), end))
+            if kin is SCALE and end is not None:
+                end.copy_(choose(stale, self._guess(kin).sqrt(), end))
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         mean, var = self._needed_statistics()
-        center = self._current("center").clone() if self.center else torch.zeros_like(mean)
+        center = self._current(CENTER).clone() if self.center else torch.zeros_like(mean)
         alpha, inside, gamma, outside = pop_parameters(
             center, self.weight, self.bias, self.kappa, self.center, self.scale, self.shift, self.order
         )
@@ -134,9 +134,9 @@ class _PopNorm(PopLayer, RunningNormLayer):
         if self.running_upper is not None and self.running_lower is not None:
             gap = center - about
             ends = torch.maximum(self.running_upper + gap, self.running_lower - gap)
-            variance = choose(self._stale("scale"), self._guess("scale"), ends.square())
+            variance = choose(self._stale(SCALE), self._guess(SCALE), ends.square())
         elif self.running_scale is not None:
-            variance = self._current("scale").clone()
+            variance = self._current(SCALE).clone()
         else:
             variance = var + (mean - about).square()
         return removed, variance, gamma, outside

@@ -57,7 +57,6 @@ def follow_batch(running: Running, center: Tensor, spread: Tensor, mean: Tensor,
         running.batches.add_(1)
 
 
-@torch.no_grad()
 def refresh_seen(running: Running) -> None:
     """Bring the copies of the buffers up to date."""
     for copy, buffer in running.seen:
