@@ -102,7 +102,7 @@ def calls(rng: random.Random, of: Inputs, groups: Grouping, rule: Rule, wide: to
         buffers = [torch.zeros(plan.arrangement.groups, dtype=wide) for _ in range(4)]
         running = Running(*buffers, factor=0.1)
     torch.set_num_threads(rng.choice([1, 2, 3]))
-    found = _native.run(of, plan, running, rng.random() < 0.5, lambda again: _on_torch(again, groups, rule)[:2])
+    found = _native.run(of, plan, running, rng.random() < 0.5, lambda again, _: _on_torch(again, groups, rule)[:2])
     if found is None:
         return 1
     y, _ = found

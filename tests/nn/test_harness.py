@@ -1,14 +1,17 @@
 """The one harness that every layer goes through, with every set of options."""
 
 import copy
+import inspect
 import io
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from nn_layers import CASES, EVERY, EVERY_NAME, NAMES, Case, randomize
+from geonorm.ops import Segments, using_backend
+from nn_layers import BATCH, CASES, EVERY, EVERY_NAME, NAMES, Case, randomize
 
 every = pytest.mark.parametrize(("case", "options"), EVERY, ids=EVERY_NAME)
 each = pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -45,7 +48,8 @@ def test_zero_batch(case: Case, options: dict[str, Any]) -> None:
     assert y.shape == x.shape
     y.sum().backward()
     for name, value in layer.state_dict().items():
-        assert torch.equal(value, before[name])
+        counted = name == "num_batches_tracked" and case.running  # as torch's
+        assert torch.equal(value, before[name] + 1 if counted else before[name])
 
 
 @every
@@ -58,6 +62,25 @@ def test_layouts(case: Case, options: dict[str, Any]) -> None:
         others.append(x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d))
     for other in others:
         torch.testing.assert_close(case.call(copy.deepcopy(layer), other), expected)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if len(c.shape) > 3 or "Group" in c.name], ids=lambda c: c.name)
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("phi", [1.5, 2.0])
+def test_memory_formats_are_kept(case: Case, phi: float, backend: str) -> None:
+    """channels_last in, channels_last out, and back: what torch's BatchNorm, GroupNorm and convolutions do."""
+    shape = case.shape if len(case.shape) > 3 else (*case.shape[:2], 5, 5)
+    format = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator).contiguous(memory_format=format).requires_grad_()
+    strides = []
+    inner = x * 1  # the gradient of a leaf takes its strides anyway
+    inner.register_hook(lambda grad: strides.append(grad.stride()))
+    with using_backend(backend):
+        y = case.make(phi=phi)(inner)
+        y.square().sum().backward()
+    assert y.stride() == x.stride()
+    assert strides == [x.stride()]
 
 
 @every
@@ -91,6 +114,50 @@ def test_shapes_alone(case: Case) -> None:
     assert y.shape == x.shape
     layer(x, *batch).sum().backward()
     assert x.grad is not None
+
+
+@every
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_nothing_is_kept_after_backward(case: Case, options: dict[str, Any], backend: str) -> None:
+    """While the loss lives, its graph does; what backward needed must be free, and parameters may be swapped."""
+    layer = layer_of(case, options).train()
+    x = case.input().requires_grad_()
+    with using_backend(backend):
+        y = case.call(layer, x)
+        (y * y).sum().backward()
+    nodes, seen = [y.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        assert not any(isinstance(value, torch.Tensor) for value in tensors_in(getattr(node, "__dict__", {})))
+        nodes += [following for following, _ in node.next_functions]
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        layer.zero_grad()
+        del node, nodes, seen
+        layer.to(torch.float32)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert all(parameter.dtype == torch.float32 for parameter in layer.parameters())
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Those that an object of plain Python holds, closures too."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from tensors_in(part)
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from tensors_in(part)
+    elif inspect.isfunction(value):
+        for cell in value.__closure__ or ():
+            yield from tensors_in(cell.cell_contents)
+    elif isinstance(value, Segments):
+        yield value.index
 
 
 @every
@@ -136,8 +203,9 @@ def test_reset_parameters(case: Case) -> None:
 
 @each
 def test_refuses_wrong_inputs(case: Case) -> None:
+    options = {"affine": True} if "Instance" in case.name else {}  # without, torch's InstanceNorm only warns
     for shape, error in case.wrong:
-        layer = case.make().train()
+        layer = case.make(**options).train()
         with pytest.raises(error, match=r"[Ee]xpected"):
             case.call(layer, torch.randn(shape))
 
@@ -231,6 +299,51 @@ def test_masks(case: Case, bad: float) -> None:
         case.call(layer_of(case, options), x, mask=mask, weight=mask)
 
 
+@every
+def test_whole_groups_may_be_masked(case: Case, options: dict[str, Any]) -> None:
+    """A padded token, a masked sample, a channel that nobody has: 0, without a gradient or a part in anything."""
+    x = case.input()
+    mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.8
+    mask[:2] = True
+    absent = (slice(None), 1) if case.running else BATCH[: len(x)] == 2 if case.graph else (1,)
+    mask[absent] = False
+    layer = layer_of(case, {**options, "eps": 0.0}).train()
+    start = {name: value.clone() for name, value in layer.named_buffers()}
+    values = torch.where(mask, x, float("nan")).requires_grad_()
+    y = case.call(layer, values, mask=mask)
+    (y * x).sum().backward()
+    assert bool((y[~mask] == 0).all())
+    assert bool((values.grad[~mask] == 0).all())
+    everything = [y, values.grad, *(p.grad for p in layer.parameters()), *layer.buffers()]
+    assert all(bool(value.isfinite().all()) for value in everything)
+    if case.running:
+        for name, buffer in layer.named_buffers():
+            if len(start[name].shape) == 1 and name != "guard_counts":
+                assert buffer[1] == start[name][1]
+    elif not case.graph:  # to the others it is as if it were not there
+        kept = [i for i in range(len(x)) if i != 1]
+        twin = layer_of(case, {**options, "eps": 0.0}).train()
+        torch.testing.assert_close(case.call(twin, x[kept], mask=mask[kept]), y[kept])
+        for (name, buffer), other in zip(layer.named_buffers(), twin.buffers(), strict=True):
+            torch.testing.assert_close(buffer, other, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@each
+@pytest.mark.slow
+def test_whole_groups_may_be_masked_in_a_compiled_graph(case: Case) -> None:
+    x, mask = case.input(), torch.ones(case.shape, dtype=torch.bool)
+    mask[(slice(None), 1) if case.running else BATCH[: len(x)] == 2 if case.graph else (1,)] = False
+    layer = layer_of(case, {}).train()
+    results = []
+    for call in (layer, torch.compile(copy.deepcopy(layer), backend="aot_eager")):
+        values = x.clone().requires_grad_()
+        y = case.call(call, values, mask=mask)
+        y.square().sum().backward()
+        results.append([y, values.grad, *(p.grad for p in call.parameters()), *call.buffers()])
+    for eager, compiled in zip(*results, strict=True):
+        torch.testing.assert_close(compiled, eager)
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if c.running or "AugInstance" in c.name], ids=lambda c: c.name)
 def test_masks_in_evaluation(case: Case) -> None:
     """With running statistics too, masked entries come out as 0 and change no gradient; the others as without."""
@@ -266,6 +379,33 @@ def test_learned_phi_stays_in_its_range(case: Case) -> None:
                 phi = layer.phi
                 assert bool(((phi >= 1.2) & (phi <= 3.0)).all())
                 assert bool(case.call(layer, x).isfinite().all())
+
+
+@each
+@pytest.mark.parametrize("end", [-60.0, 60.0])
+def test_learned_phi_comes_back_from_an_end_of_its_range(case: Case, end: float) -> None:
+    """The sigmoid is flat there: what leads back has a slope all the same, what leads further out has next to none."""
+    x, found = case.input(), {}
+    for backend in ("native", "torch"):
+        for sign in (1.0, -1.0):
+            layer = layer_of(case, {"learn_phi": True, "phi": 2.0})
+            layer.phi_offset.data.fill_(end)
+            with using_backend(backend):
+                y = case.call(layer, x)
+                (sign * (y * torch.linspace(-1, 1, y.numel()).reshape(y.shape)).sum()).backward()
+            found[backend, sign] = layer.phi_offset.grad
+    torch.testing.assert_close(found["native", 1.0], found["torch", 1.0])
+    torch.testing.assert_close(found["native", -1.0], found["torch", -1.0])
+    back = torch.where(found["torch", 1.0] * end > 0, found["torch", 1.0], found["torch", -1.0])
+    out = torch.where(found["torch", 1.0] * end > 0, found["torch", -1.0], found["torch", 1.0])
+    assert bool((back * end > 0).all())
+    assert bool((out.abs() < 1e-20 * back.abs()).all())
+    optimizer = torch.optim.Adam([layer.phi_offset], lr=0.1)
+    for _ in range(1000):
+        optimizer.zero_grad()
+        (layer.phi - 2.0).square().sum().backward()
+        optimizer.step()
+    torch.testing.assert_close(layer.phi, torch.full_like(layer.phi, 2.0), rtol=1e-3, atol=0)
 
 
 @each

@@ -54,7 +54,8 @@ def test_pop_eval_with_the_statistics_of_one_batch(kind: str | float, phi: float
             parameter.add_(torch.tensor([0.3, -0.2, 0.1]))
     x = data()
     trained = layer(x)
-    layer.running_var.mul_((len(x) - 1) / len(x))
+    if kind == "rms":
+        layer.running_var.mul_((len(x) - 1) / len(x))
     torch.testing.assert_close(layer.eval()(x), trained)
 
 
@@ -65,7 +66,8 @@ def test_pop_eval_is_exact_when_the_shift_moves(kind: str, shift: str) -> None:
     layer = geonorm.PopNorm1d(3, momentum=1.0, spread=kind, shift=shift, dtype=torch.float64)
     x = data()
     layer(x)
-    layer.running_var.mul_((len(x) - 1) / len(x))
+    if kind == "rms":
+        layer.running_var.mul_((len(x) - 1) / len(x))
     with torch.no_grad():
         layer.bias.copy_(torch.tensor([0.5, -0.7, 0.1]))
     expected = geonorm.PopNorm1d(3, spread=kind, shift=shift, track_running_stats=False, dtype=torch.float64)

@@ -20,6 +20,11 @@ def check_floating(x: Tensor) -> None:
     """A tensor of real floating-point numbers."""
     if not isinstance(x, Tensor):
         raise TypeError(f"expected x to be a torch.Tensor (got {type(x).__name__}); wrap it in torch.as_tensor")
+    if x.is_nested:
+        raise TypeError(
+            "expected x to be a plain tensor (got a nested one); pad it and mask the padding, x.to_padded_tensor(0.0); "
+            "AugLayerNorm takes jagged ones"
+        )
     if not x.is_floating_point():
         cure = "take its real and imaginary parts apart" if x.is_complex() else "convert it first: x.float()"
         raise TypeError(f"expected x to have a floating-point dtype (got {x.dtype}); {cure}")

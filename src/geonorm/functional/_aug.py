@@ -68,7 +68,8 @@ def aug_norm(
         sweeps: a fixed number of sweeps of the solver, as in ``center``.
         interior: a tensor ``phi`` is known to lie strictly between 1 and ∞; saves the work those ends would need.
         element_weight: non-negative weights or a mask that broadcasts to ``x``: how much each value counts in the
-            statistics. Where it is 0 the value is ignored and the output is 0.
+            statistics. Where it is 0 the value is ignored and the output is 0. A group in which all are 0 raises, or
+            comes out as 0 where nobody may look at the weights, as in ``center``.
         batch: int64, the segment of each row of ``x``, for ragged groups.
         batch_size: number of segments.
         process_group: the values of a group are spread over the processes of this group, which all make the same call;
@@ -140,6 +141,7 @@ def aug_parts(
     batch_size: int | None = None,
     running: Running | None = None,
     measured: bool = True,
+    empty_ok: bool = False,
     guard: float | None = None,
     guard_counts: Tensor | None = None,
     checked: bool = False,
@@ -147,8 +149,8 @@ def aug_parts(
     """What ``aug_norm`` and the layers call: ``running`` buffers follow, and statistics come back if ``measured``.
 
     ``dim`` may be the groups themselves, which may extend over processes. ``guard``: of x as (N, C, *), normalized over
-    all but its channels; ``guard_counts`` is a tensor that the batch is added to. ``checked``: by a layer, which needs
-    to look at its options and parameters only once.
+    all but its channels; ``guard_counts`` is a tensor that the batch is added to. ``empty_ok``: groups whose weights
+    are all 0 come out as 0. ``checked``: by a layer, which needs to look at its options and parameters only once.
     """
     check_floating(x)
     if batch is not None and dim is not None:
@@ -177,7 +179,7 @@ def aug_parts(
         if isinstance(power, Tensor):
             power = of_segment(power, (number, *x.shape[1:]), "phi")
         share = None if element_weight is None else weights(by_row(element_weight, x), floating(x))
-    check_values(share, groups)
+    check_values(share, groups, empty_ok)
     for name, value in (("alpha", alpha), ("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)

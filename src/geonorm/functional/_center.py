@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..ops import Axes
+from ..ops import Axes, check_values
 from ._arguments import exponent, floating, per_group, reduced_dims, weights
 from ._implicit import implicit_center
 
@@ -45,7 +45,8 @@ def center(
     ``weight``; twice so for 1 < φ < ∞ where no value equals the center. Half precision is computed in float32.
 
     A group that holds NaN has the center NaN, and so has one that holds ±Inf unless φ is 1 or ∞; other groups are
-    not affected.
+    not affected. A group whose weights are all 0 has no center and raises; where nobody may look at the weights, in a
+    compiled graph or under ``vmap``, it gives 0 and no gradient.
 
     Args:
         x: values, of a floating-point dtype.
@@ -106,7 +107,9 @@ def center_with_info(
     share = weights(weight, values)
     if not values.dim():
         values, dims, share = values.reshape(1), (0,), None if share is None else share.reshape(1)
-    found = implicit_center(values, power, share, Axes(dims), sweeps)
+    groups = Axes(dims)
+    check_values(share, groups)
+    found = implicit_center(values, power, share, groups, sweeps)
     mu, bound, used = (value if keepdim and x.dim() else _drop(value, dims) for value in found[:3])
     if x.dtype != values.dtype:
         rounded = mu.to(x.dtype)

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from ..ops import Axes, Grouping, Running, follow_batch, native
+from ..ops import Axes, Grouping, Running, follow_batch, native, refresh_seen
 from ..ops.arrange import LANES, Arrangement, arrange, arrange_segments
 from ._arguments import per_group_shape
 from ._gaussian import robust_factor
@@ -42,7 +42,7 @@ _NOTHING = (None,) * 5
 
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
-Again = Callable[..., tuple[Tensor, NormStatistics]]
+Again = Callable[[Inputs, Tensor | None], tuple[Tensor, NormStatistics]]  # the inputs, and the segment of each row
 
 
 class Plan(NamedTuple):
@@ -54,6 +54,7 @@ class Plan(NamedTuple):
     dtype: torch.dtype  # computing
     guarded: bool
     offsets: Tensor | None = None
+    members: Tensor | None = None  # the segment of each row
 
 
 def _is_plain(value: Any) -> bool:
@@ -90,7 +91,7 @@ def plan(of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None = 
         return None
     found = _plan(x.shape, (), x.dtype, (), groups.number, tuple(shapes), numbers, between, rule)
     offsets = None if found is None else native.segment_offsets(groups.index, groups.number)
-    return None if found is None or offsets is None else found._replace(offsets=offsets)
+    return None if found is None or offsets is None else found._replace(offsets=offsets, members=groups.index)
 
 
 @lru_cache(maxsize=1024)
@@ -166,6 +167,14 @@ def _dense(value: Tensor, like: Tensor, strides: tuple[int, ...]) -> Tensor:
     return torch.empty_strided(value.shape, strides, dtype=like.dtype, device=CPU).copy_(value.detach())
 
 
+def _laid_out(value: Tensor, like: Tensor) -> Tensor:
+    """What the kernels have made of a copy, in the memory order of the original, as torch's own functions do."""
+    if like.stride() == value.stride():
+        return value
+    wanted = torch.empty_like(like)
+    return value if wanted.stride() == value.stride() else wanted.copy_(value)
+
+
 def _expanded(value: float | Tensor | None, shape: tuple[int, ...], count: int, dtype: torch.dtype) -> Tensor | None:
     """A parameter in the computing dtype, contiguous, of the common shape with ``count`` entries."""
     if not isinstance(value, Tensor):
@@ -206,10 +215,13 @@ def run(
         plan.kind, x, y, plan.offsets, parameters, state, statistics, buffers, factor, verdict, counts
     ):
         return None
+    y = _laid_out(y, of.x)
     if follows:
         torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
+        assert running is not None
+        refresh_seen(running)
     if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in of[:6]):
-        made = _Made(y, state, statistics, parameters, plan, again, verdict)
+        made = _Made(y, state, statistics, plan, again, verdict)
         outputs = _apply(*of[:6], made)
         y, statistics = (outputs[0], outputs[1:]) if measured else (outputs, statistics)
     if not measured:
@@ -245,7 +257,6 @@ class _Made(NamedTuple):
     y: Tensor
     state: Tensor
     statistics: tuple[Tensor | None, ...]
-    parameters: tuple[Tensor | None, ...]
     plan: Plan
     again: Again
     verdict: Tensor | None  # of a guarded batch
@@ -268,10 +279,11 @@ class _Native(torch.autograd.Function):
         tensors = [value if isinstance(value, Tensor) else None for value in (phi, alpha)]
         # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
         ctx.beta = None if beta is None else (beta.shape, beta.dtype)
-        # The parameters as the kernels read them are aliases of the saved ones, or copies.
-        y, ctx.state, statistics, ctx.parameters, ctx.plan, ctx.again, ctx.verdict = made
+        y, state, statistics, plan, ctx.again, verdict = made
+        ctx.plan = plan if plan.offsets is None else plan._replace(offsets=None, members=None)
         ctx.numbers = [None if isinstance(value, Tensor) else value for value in (phi, alpha)]
-        ctx.save_for_backward(x, *tensors, shift, gamma)
+        # No tensor but by this call: what it keeps is freed after backward, however long the loss lives.
+        ctx.save_for_backward(x, *tensors, shift, gamma, state, verdict, plan.offsets, plan.members)
         ctx.set_materialize_grads(False)
         if statistics[0] is None:
             return y
@@ -281,18 +293,21 @@ class _Native(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         grads = (*grads, None, None) if len(grads) == 1 else grads
-        x, phi, alpha, shift, gamma = ctx.saved_tensors
+        x, phi, alpha, shift, gamma, state, verdict, offsets, members = ctx.saved_tensors
         needs = ctx.needs_input_grad[:6]
         plain = grads[0] is None or (_is_plain(grads[0]) and torch._C._has_storage(grads[0]))  # not a batch of them
         if torch.is_grad_enabled() or grads[1] is not None or grads[2] is not None or not plain:
             phi, alpha = ctx.numbers[0] if phi is None else phi, ctx.numbers[1] if alpha is None else alpha
             beta = None if ctx.beta is None else torch.zeros(ctx.beta[0], dtype=ctx.beta[1], device=CPU)
-            found = _through_torch(Inputs(x, phi, alpha, shift, gamma, beta, None), needs, grads, ctx.again)
+            found = _through_torch(Inputs(x, phi, alpha, shift, gamma, beta, None), needs, grads, ctx.again, members)
         elif grads[0] is None:
             found = (None,) * 6
         else:
             kinds = [None if v is None else (v.shape, v.dtype) for v in (phi, alpha, shift, gamma)]
-            found = _gradients(x, needs, grads[0], ctx.plan, ctx.state, ctx.parameters, [*kinds, ctx.beta], ctx.verdict)
+            phi, alpha = 0.0 if phi is None else phi, 0.0 if alpha is None else alpha
+            of = Inputs(x, phi, alpha, shift, gamma, None, None)
+            plan = ctx.plan if offsets is None else ctx.plan._replace(offsets=offsets)
+            found = _gradients(of, needs, grads[0], plan, state, [*kinds, ctx.beta], verdict)
         return *found, None
 
 
@@ -301,18 +316,17 @@ _apply: Any = super(torch.autograd.Function, _Native).apply
 
 
 def _gradients(
-    x: Tensor,
+    of: Inputs,
     needs: tuple[bool, ...],
     grad: Tensor,
     plan: Plan,
     state: Tensor,
-    parameters: tuple[Tensor | None, ...],
     kinds: list[tuple[torch.Size, torch.dtype] | None],
     verdict: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
     """By the kernels. ``kinds``: shape and dtype of φ, α, shift, γ and β."""
-    a = plan.arrangement
-    x = _dense(x, x, plan.strides)
+    a, parameters = plan.arrangement, _parameters(of, plan)
+    x = _dense(of.x, of.x, plan.strides)
     g = _dense(grad, x, plan.strides)
     dx = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=CPU)
     found: list[Tensor | None] = []
@@ -330,7 +344,7 @@ def _gradients(
         kind = kinds[i]
         if part is not None and kind is not None:
             found[i] = _like(part, *kind)
-    return dx, *found
+    return _laid_out(dx, of.x), *found
 
 
 def _like(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
@@ -346,7 +360,7 @@ def _alias(value: Any, need: bool, keep: bool) -> Any:
 
 
 def _through_torch(
-    of: Inputs, needs: tuple[bool, ...], grads: tuple[Tensor | None, ...], again: Again
+    of: Inputs, needs: tuple[bool, ...], grads: tuple[Tensor | None, ...], again: Again, members: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """The gradients by the differentiable path, from a forward on torch."""
     keep = torch.is_grad_enabled()
@@ -354,7 +368,7 @@ def _through_torch(
         # Aliases: paths from one input to another are autograd's own work, and so are the hooks of the inputs.
         alias = [_alias(v, need, keep) for v, need in zip(of[:6], needs, strict=True)]
         of = Inputs(alias[0], alias[1], alias[2], alias[3], alias[4], alias[5], None)
-        y, statistics = again(of)
+        y, statistics = again(of, members)
         pairs = [(out, grad) for out, grad in zip((y, *statistics[:2]), grads[:3], strict=True) if grad is not None]
         wanted = [value for value, need in zip(of, needs, strict=False) if need and isinstance(value, Tensor)]
         found = iter(

@@ -28,6 +28,9 @@ from ._gaussian import robust_factor
 from ._implicit import center_of_groups
 from ._spread import MEAN_ABS_FACTOR, power_mean, robust_exponent
 
+_FLAT = 4.5  # |θ + θ₀| from which the sigmoid counts as flat: φ is within 1.1 % of an end of its range
+_FLAT_SLOPE = 1 / (math.exp(_FLAT / 2) + math.exp(-_FLAT / 2)) ** 2
+
 
 class NormStatistics(NamedTuple):
     """What a normalization measured, per group, with the reduced axes kept.
@@ -98,7 +101,8 @@ _known_rule = lru_cache(maxsize=1024)(_make_rule)
 class LearnedPhi(NamedTuple):
     """φ = low + (high − low)·sigmoid(offset + start), not yet computed: the kernels do that themselves.
 
-    ``offset`` broadcasts over the kept dimensions.
+    ``offset`` broadcasts over the kept dimensions. Near the ends of the range the sigmoid is flat. A gradient that
+    leads away from them gets the slope where flatness begins, so that φ can come back from however far it went.
     """
 
     offset: Tensor
@@ -107,7 +111,34 @@ class LearnedPhi(NamedTuple):
     start: float
 
     def value(self) -> Tensor:
-        return self.low + (self.high - self.low) * torch.sigmoid(self.offset + self.start)
+        share: Tensor = _Sigmoid.apply(self.offset + self.start)  # type: ignore[no-untyped-call]
+        return self.low + (self.high - self.low) * share
+
+    def is_flat(self) -> bool:
+        """Whether some offset lies where the sigmoid is flat, which the kernels do not care for."""
+        low, high = torch.aminmax(self.offset.detach())
+        return not (float(low) + self.start >= -_FLAT and float(high) + self.start <= _FLAT)
+
+
+class _Sigmoid(torch.autograd.Function):
+    """The sigmoid, with a slope that is at least that at ±``_FLAT`` for gradients that lead back to 0."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(t: Tensor) -> Tensor:
+        return torch.sigmoid(t)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (t,) = ctx.saved_tensors
+        slope = torch.sigmoid(t) * torch.sigmoid(-t)
+        leads_back = (grad * t > 0) & (t.abs() > _FLAT)  # a step goes against the gradient
+        return grad * torch.where(leads_back, _FLAT_SLOPE, slope)
 
 
 class Inputs(NamedTuple):
@@ -171,7 +202,7 @@ def forward(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, Found]:
             if rule.spread_floor:
                 least = rule.spread_floor * MEAN_ABS_FACTOR * power_mean(source, 1.0, weight, groups)
                 spread = torch.maximum(spread, least)
-        z = z * groups.expand(_inverse(spread, rule.eps))
+        z = z * groups.expand(_inverse(spread, rule.eps, mass))
     y = z if of.gamma is None else z * of.gamma
     y = y if of.beta is None else y + of.beta
     if present is not None:
@@ -201,7 +232,7 @@ def backward(
     if weight is not None:
         values, g = torch.where(weight > 0, values, 0.0), torch.where(weight > 0, g, 0.0)
     z = _deviations(values, center, alpha, of.shift, groups, rule)
-    rho = _inverse(spread, rule.eps) if rule.scaled else torch.ones_like(spread)
+    rho = _inverse(spread, rule.eps, found.mass) if rule.scaled else torch.ones_like(spread)
     x_hat = z * groups.expand(rho)
     h = g if of.gamma is None else g * of.gamma
     dz = h * groups.expand(rho)
@@ -321,9 +352,9 @@ def _is_moderate(mean: Tensor, var: Tensor) -> bool:
     return bool((usable | ~mean.isfinite()).all())
 
 
-def _inverse(spread: Tensor, eps: float) -> Tensor:
-    """ρ = (s² + ε)^(−1/2); the square of a spread of 1e30 needs more than float32."""
-    return (spread.double().square() + eps).rsqrt().to(spread.dtype)
+def _inverse(spread: Tensor, eps: float, mass: Tensor) -> Tensor:
+    """ρ = (s² + ε)^(−1/2), 0 for a group without values; the square of a spread of 1e30 needs more than float32."""
+    return torch.where(mass > 0, (spread.double().square() + eps).rsqrt(), 0.0).to(spread.dtype)
 
 
 def _sum_like(values: Tensor, parameter: Any) -> Tensor:

@@ -46,12 +46,10 @@ def normalize(
             "which they would exchange the wrong numbers); geonorm.unsync(model) normalizes in each process alone"
         )
     plan = None if groups.joint else _native.plan(of, groups, rule, learned)
+    if plan is not None and learned is not None and learned.is_flat():
+        return normalize(_with_phi(of, groups, learned), groups, rule, running, measured, None, counts)
     if plan is not None:
-
-        def again(inputs: Inputs) -> tuple[Tensor, NormStatistics]:
-            return _on_torch(inputs, groups, rule, learned)[:2]
-
-        found = _native.run(of, plan, running, measured, again, counts)
+        found = _native.run(of, plan, running, measured, _again(groups, rule, learned), counts)
         if found is not None:
             return found
     if rule.guard is not None and not groups.joint and _may_read(of):
@@ -64,6 +62,24 @@ def normalize(
     if counts is not None and factor is not None:
         count_guarded(counts, factor)
     return y, statistics
+
+
+def _with_phi(of: Inputs, groups: Grouping, learned: LearnedPhi) -> Inputs:
+    """The inputs with φ itself in the place of its offset."""
+    assert isinstance(groups, Axes)
+    return of._replace(phi=per_group(learned.value(), of.x.shape, groups.dims, "phi"))
+
+
+def _again(groups: Grouping, rule: Rule, learned: LearnedPhi | None) -> _native.Again:
+    """The same normalization on torch. It holds no tensor: autograd keeps them."""
+    _, dims, number, name = unpack(groups)
+    between = None if learned is None else learned[1:]
+
+    def again(of: Inputs, members: Tensor | None) -> tuple[Tensor, NormStatistics]:
+        learned = LearnedPhi(of.phi, *between) if between is not None and isinstance(of.phi, Tensor) else None
+        return _on_torch(of, pack(members, dims, number, name), rule, learned)[:2]
+
+    return again
 
 
 def _may_read(of: Inputs) -> bool:
@@ -131,9 +147,8 @@ def _on_torch(
     of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None = None
 ) -> tuple[Tensor, NormStatistics, Tensor | None]:
     """Output, statistics, and the factors of guarded samples."""
-    if learned is not None and isinstance(of.phi, Tensor) and isinstance(groups, Axes):
-        phi = learned._replace(offset=of.phi).value()
-        of = of._replace(phi=per_group(phi, of.x.shape, groups.dims, "phi"))
+    if learned is not None:
+        of = _with_phi(of, groups, learned)
     if by_rows(of, groups, rule):
         assert isinstance(groups, Axes)
         return normalize_rows(of, groups, rule)

@@ -123,6 +123,7 @@ def pop_parts(
     element_weight: Tensor | None = None,
     running: Running | None = None,
     measured: bool = True,
+    empty_ok: bool = False,
     guard: float | None = None,
     guard_counts: Tensor | None = None,
 ) -> tuple[Tensor, NormStatistics | None]:
@@ -135,7 +136,7 @@ def pop_parts(
     check_sweeps(sweeps)
     check_choices(kappa, shift, order)
     share = None if element_weight is None else weights(element_weight, floating(x))
-    check_values(share, groups)
+    check_values(share, groups, empty_ok)
     for name, value in (("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)

@@ -48,6 +48,7 @@ def spread(
         keepdim: keep the reduced dimensions with size 1.
         about: the point a, a number or a tensor that broadcasts over the kept dimensions; 0 by default.
         weight: non-negative weights or a mask that broadcasts to ``x``; entries with weight 0 are ignored.
+            A group in which all are 0 raises, or gives 0 where nobody may look at the weights, as in ``center``.
         phi: the exponent of the robust spread, from 1 (median absolute deviation) to 100.
         floor: f of the robust spread; 0 turns it off.
 
@@ -125,7 +126,4 @@ def _poisoned(result: Tensor, weight: Tensor | None, groups: Grouping) -> Tensor
     """NaN for groups with impossible weights, where they could not be checked."""
     if weight is None or can_look(weight):
         return result
-    bad = ~(groups.min(weight) >= 0)
-    if isinstance(groups, Axes):
-        bad = bad | (groups.max(weight) <= 0)
-    return torch.where(bad, math.nan, result)
+    return torch.where(~(groups.min(weight) >= 0), math.nan, result)

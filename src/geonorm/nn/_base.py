@@ -71,6 +71,7 @@ class NormLayer(nn.Module):
 
     φ is a number, or learned as lo + (hi − lo)·sigmoid(θ + θ₀): inside its range whatever the optimizer does, and
     with θ = 0 at the start, so that weight decay pulls it back to where it began. θ is the parameter ``phi_offset``.
+    At an end of its range, where the sigmoid is flat, it keeps a gradient that leads back.
     """
 
     eps: float

@@ -86,6 +86,7 @@ class PopLayer(NormLayer):
             element_weight=share,
             running=running,
             measured=measured,
+            empty_ok=True,
             **self._function_options(),
             **guard,
         )

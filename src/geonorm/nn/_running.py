@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,17 +14,36 @@ from ..functional import affine_norm
 from ..functional._arguments import spread_power
 from ..functional._aug import affine_of
 from ..functional._guard import check_k
-from ..ops import Axes, Running, statistics_paused
+from ..ops import Axes, Running, can_look, statistics_paused
 from ._base import NormLayer, along_channels
+
+
+class Kin(NamedTuple):
+    """A buffer of ours, the one of torch's that it belongs to, and the copies of both as the layer left them."""
+
+    own: str
+    source: str
+    seen_own: str
+    seen_source: str
+
+
+CENTER = Kin("running_center", "running_mean", "seen_center", "seen_mean")
+SCALE = Kin("running_scale", "running_var", "seen_scale", "seen_var")
 
 
 class RunningNormLayer(NormLayer):
     """A layer that normalizes with its own groups in training and with running statistics in evaluation.
 
-    ``running_mean`` and ``running_var`` follow the plain moments, ``running_center`` the center; ``running_scale``,
-    only for spreads other than rms, the squared spread as used in training. For rms the variance about the removed
-    center is running_var + (running_mean − α·running_center)², which stays right while α is learned.
+    ``running_mean`` and ``running_var`` follow the plain moments; ``running_center``, only if φ is not 2, the center;
+    ``running_scale``, only for spreads other than rms, the squared spread as used in training. For rms the variance
+    about the removed center is running_var + (running_mean − α·running_center)², which stays right while α is learned.
+
+    Tools made for torch write ``running_mean`` and ``running_var`` alone. ``seen_mean`` and ``seen_center`` are those
+    two buffers as this layer left them: where the mean has changed since and the center has not, the center belongs to
+    another mean, and the mean is the better guess. The same for scale and variance.
     """
+
+    _version = 2  # torch's: since 2 a state_dict has num_batches_tracked
 
     momentum: float | None
     track_running_stats: bool
@@ -49,9 +68,14 @@ class RunningNormLayer(NormLayer):
         self.track_running_stats = track
         if self.single_element == "running" and not track:
             raise ValueError("expected track_running_stats=True with single_element='running' (got False)")
-        for name in ("running_mean", "running_var", "running_center", "running_scale"):
-            wanted = track and (name != "running_scale" or spread_power(self.spread) != 2)
-            self.register_buffer(name, torch.empty(channels, **factory) if wanted else None)
+        own = {"center": self.learn_phi or self.phi_start != 2, "scale": spread_power(self.spread) != 2}
+        for name in ("mean", "var", "center", "scale"):
+            wanted = track and own.get(name, True)
+            self.register_buffer(f"running_{name}", torch.empty(channels, **factory) if wanted else None)
+        for kin, wanted in ((CENTER, own["center"]), (SCALE, own["scale"])):
+            for name in (kin.seen_own, kin.seen_source):
+                seen = torch.empty(channels, **factory) if track and wanted else None
+                self.register_buffer(name, seen, persistent=False)
         count = torch.tensor(0, dtype=torch.long, device=factory["device"]) if track else None
         self.register_buffer("num_batches_tracked", count)
 
@@ -69,15 +93,13 @@ class RunningNormLayer(NormLayer):
 
     def reset_running_stats(self) -> None:
         """Running statistics of standard normal data, as torch starts them."""
-        for name, value in (
-            ("running_mean", 0.0),
-            ("running_var", 1.0),
-            ("running_center", 0.0),
-            ("running_scale", 1.0),
-        ):
-            buffer = getattr(self, name)
-            if buffer is not None:
-                nn.init.constant_(buffer, value)
+        if not self.track_running_stats:
+            return
+        for name, value in (("mean", 0.0), ("var", 1.0), ("center", 0.0), ("scale", 1.0)):
+            for kind in ("running", "seen"):
+                buffer = self._buffers[f"{kind}_{name}"]
+                if buffer is not None:
+                    nn.init.constant_(buffer, value)
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.zero_()
 
@@ -86,38 +108,129 @@ class RunningNormLayer(NormLayer):
         super().reset_parameters()
         self.reset_running_stats()
 
-    def _running(self, over: tuple[int, ...] = ()) -> Running | None:
-        """The buffers that are to follow this batch, and the counter. ``over``: as in ``ops.Running``."""
-        buffers = self._buffers  # attributes of a module are slow to find
-        batches = buffers["num_batches_tracked"]
-        if not self.training or batches is None or statistics_paused():
+    def _measures(self) -> bool:
+        """Whether the input's own statistics are used: in training, and where there are no buffers."""
+        return self.training or self._plain_statistics() is None
+
+    def _plain_statistics(self) -> tuple[Tensor, Tensor] | None:
+        mean, var = self._buffers["running_mean"], self._buffers["running_var"]
+        if mean is None and var is None:
             return None
-        mean, var, center = buffers["running_mean"], buffers["running_var"], buffers["running_center"]
-        assert mean is not None
-        assert var is not None
-        assert center is not None
-        factor = 1.0 / (batches.double() + 1) if self.momentum is None else self.momentum
-        return Running(mean, var, center, buffers["running_scale"], factor, over, batches)
+        if mean is None or var is None:
+            there = "running_var" if mean is None else "running_mean"
+            raise RuntimeError(
+                f"expected running_mean and running_var, or neither (got {there} alone); set both or none"
+            )
+        return mean, var
+
+    def _follows(self) -> bool:
+        """Whether a batch moves the running statistics."""
+        return self.training and self.track_running_stats and not statistics_paused()
+
+    def _count_batch(self) -> None:
+        """A batch without values, or without buffers to follow it: it counts all the same."""
+        batches = self._buffers["num_batches_tracked"]
+        if batches is not None and self._follows():
+            batches.add_(1)
+
+    def _running(self) -> Running | None:
+        """The buffers that are to follow this batch, and the counter."""
+        if not self._follows():
+            return None
+        plain, batches = self._plain_statistics(), self._buffers["num_batches_tracked"]
+        if plain is None:
+            self._count_batch()
+            return None
+        factor: float | Tensor = self.momentum or 0.0
+        if self.momentum is None and batches is not None:
+            factor = 1.0 / (batches.double() + 1)
+        return self._following(*plain, factor, (), batches)
+
+    def _following(
+        self, mean: Tensor, var: Tensor, factor: float | Tensor, over: tuple[int, ...], batches: Tensor | None
+    ) -> Running:
+        """The running statistics for ``ops``, after what others have written into them was taken over."""
+        buffers, seen = self._buffers, []
+        for kin in (CENTER, SCALE):
+            own = buffers[kin.own]
+            if own is None:
+                continue
+            stale = self._stale(kin)
+            if stale is not False:
+                self._take_over(kin, stale)
+            seen += [
+                (_there(buffers[kin.seen_own]), own),
+                (_there(buffers[kin.seen_source]), _there(buffers[kin.source])),
+            ]
+        center, scale = buffers["running_center"], buffers["running_scale"]
+        return Running(mean, var, center, scale, factor, over, batches, tuple(seen))
+
+    def _stale(self, kin: Kin) -> bool | Tensor:
+        """Whether the buffer that the center or the scale belongs to was written alone; a tensor if nobody may look."""
+        own, source, left, known = (_there(self._buffers[name]) for name in kin)
+        if source.is_cpu and can_look(source, own):
+            return not torch.equal(source, known) and torch.equal(own, left)
+        return (source != known).any() & (own == left).all()
+
+    @torch.no_grad()
+    def _take_over(self, kin: Kin, stale: bool | Tensor) -> None:
+        """Before they follow on: our buffer as the one that was written alone tells it."""
+        own = _there(self._buffers[kin.own])
+        own.copy_(choose(stale, self._guess(kin), own))
+
+    def _current(self, kin: Kin) -> Tensor:
+        """The running center or scale; a guess if the buffer that it belongs to was written alone."""
+        own = self._buffers[kin.own]
+        if own is None:
+            return self._guess(kin)
+        stale = self._stale(kin)
+        return own if stale is False else choose(stale, self._guess(kin), own)
+
+    def _guess(self, kin: Kin) -> Tensor:
+        """The center from the mean, the squared spread from the variance."""
+        source = _there(self._buffers[kin.source])
+        return source if kin is CENTER else source * self._normal_scale()
+
+    def _normal_scale(self) -> float:
+        """The squared spread of standard normal data."""
+        return _squared_spread_of_normal_data(spread_power(self.spread))
+
+    @torch.no_grad()
+    def _see(self) -> None:
+        """The running statistics as they are belong together."""
+        buffers = self._buffers
+        for kin in (CENTER, SCALE):
+            for name, of in ((kin.seen_own, buffers[kin.own]), (kin.seen_source, buffers[kin.source])):
+                seen = buffers[name]
+                if seen is None or of is None:
+                    continue
+                if seen.is_meta == of.is_meta:
+                    seen.copy_(of)
+                else:
+                    buffers[name] = of.detach().clone()
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Per channel, what evaluation subtracts, the squared spread it divides by, γ and β.
 
         Copies of the buffers, so that a later update harms no backward.
         """
-        buffers, alpha = self._buffers, self._alpha()  # attributes of a module are slow to find
-        mean, var, center, scale = (buffers[f"running_{name}"] for name in ("mean", "var", "center", "scale"))
-        assert mean is not None
-        assert var is not None
-        assert center is not None
-        removed = center.clone()
+        mean, var = self._needed_statistics()
+        alpha, removed = self._alpha(), self._current(CENTER).clone()
         if isinstance(alpha, Tensor) or alpha != 1:
             removed = removed * alpha
-        if scale is not None:
-            variance = scale.clone()
-        else:
-            gap = mean - removed
-            variance = torch.addcmul(var, gap, gap)
-        return removed, variance, self.weight, self.bias
+        if self._buffers["running_scale"] is not None:
+            return removed, self._current(SCALE).clone(), self.weight, self.bias
+        gap = mean - removed
+        return removed, torch.addcmul(var, gap, gap), self.weight, self.bias
+
+    def _needed_statistics(self) -> tuple[Tensor, Tensor]:
+        found = self._plain_statistics()
+        if found is None:
+            raise RuntimeError(
+                f"expected running statistics in {type(self).__name__} (got None); construct it with "
+                "track_running_stats=True, or set running_mean and running_var"
+            )
+        return found
 
     def _evaluate(self, input: Tensor, share: Tensor | None = None) -> Tensor:
         """The input normalized with the running statistics; 0 for elements of weight 0, as in training."""
@@ -135,27 +248,50 @@ class RunningNormLayer(NormLayer):
         """Evaluation is affine: scale and offset per channel, y = scale · x + offset."""
         return affine_of(*self._evaluation(), self.eps)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, metadata: Any, *rest: Any) -> None:
         """A torch BatchNorm or InstanceNorm state_dict becomes ours: the mean is the first guess of the center."""
         mean, var = (state_dict.get(prefix + name) for name in ("running_mean", "running_var"))
-        if mean is not None and self.running_center is not None:
+        if self.running_center is None:  # a layer whose center is the mean has none
+            state_dict.pop(prefix + "running_center", None)
+        elif mean is not None:
             state_dict.setdefault(prefix + "running_center", mean.clone())
         if var is not None and self.running_scale is not None and prefix + "running_scale" not in state_dict:
-            ratio = _squared_spread_of_normal_data(spread_power(self.spread))
-            state_dict[prefix + "running_scale"] = var * ratio
+            state_dict[prefix + "running_scale"] = var * self._normal_scale()
             if self.spread not in ("robust", "mean_abs"):
                 warnings.warn(
                     f"running_scale of spread={self.spread!r} cannot be known from a state_dict with running_var; it "
                     "was estimated from normal data and will be right after some training batches or a recalibration",
                     stacklevel=2,
                 )
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        batches = self.num_batches_tracked
+        if batches is not None and (metadata.get("version") or 1) < 2:
+            now = torch.zeros_like(batches, device="cpu") if batches.is_meta else batches.clone()
+            state_dict.setdefault(prefix + "num_batches_tracked", now)
+        super()._load_from_state_dict(state_dict, prefix, metadata, *rest)
+        if mean is not None or var is not None:
+            self._see()
+
+
+def choose(stale: bool | Tensor, guess: Tensor, own: Tensor) -> Tensor:
+    """The guess where the own value is stale."""
+    if isinstance(stale, Tensor):
+        return torch.where(stale, guess, own)
+    return guess if stale else own
+
+
+def _there(buffer: Tensor | None) -> Tensor:
+    assert buffer is not None
+    return buffer
 
 
 def _is_torch_s(input: Tensor, center: Tensor, variance: Tensor, *affine: Tensor | None) -> bool:
     """Whether torch's own BatchNorm can evaluate it: it takes no gradient to its statistics, and one dtype."""
     if center.requires_grad or variance.requires_grad:
         return False
+    if not torch.compiler.is_compiling():  # a transform may ask for a gradient and not say so
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+        if wrapped(center) or wrapped(variance):
+            return False
     return all(
         part is None or (part.dtype == input.dtype and part.shape == center.shape)
         for part in (center, variance, *affine)

@@ -46,7 +46,7 @@ class _AugBatchNorm(RunningNormLayer):
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
         share = element_weight(mask, weight)
-        if not self.training and self.track_running_stats and input.numel():
+        if input.numel() and not self._measures():
             return self._evaluate(input, share)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
@@ -58,6 +58,8 @@ class _AugBatchNorm(RunningNormLayer):
         if values == 1 and self.training and self.single_element == "running":
             return self._evaluate(input, share)
         gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
+        if values == 0:
+            self._count_batch()
         if values == 0 or (values == 1 and self.single_element == "identity"):
             return pass_through(input, gamma, beta)
         return aug_parts(
@@ -70,6 +72,7 @@ class _AugBatchNorm(RunningNormLayer):
             element_weight=share,
             running=self._running(),
             measured=False,
+            empty_ok=True,
             checked=True,
             **self._function_options(),
             **self._guard_options(),
@@ -92,9 +95,9 @@ class AugBatchNorm1d(_AugBatchNorm):
 
     Per channel; c is ``geonorm.functional.center``, s is ``geonorm.functional.spread``. At φ=2 it equals BatchNorm1d.
 
-    Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm; ``running_center``
-    follows the center and ``running_scale``, for spreads other than rms, the squared spread. Evaluation is affine. A
-    BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
+    Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm. ``running_center``, if
+    φ is not 2, follows the center and ``running_scale``, if the spread is not rms, its square. Evaluation is affine.
+    A BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
 
     Args:
         num_features: number of channels C.
@@ -131,9 +134,9 @@ class AugBatchNorm2d(_AugBatchNorm):
 
     Per channel; c is ``geonorm.functional.center``, s is ``geonorm.functional.spread``. At φ=2 it equals BatchNorm2d.
 
-    Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm; ``running_center``
-    follows the center and ``running_scale``, for spreads other than rms, the squared spread. Evaluation is affine. A
-    BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
+    Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm. ``running_center``, if
+    φ is not 2, follows the center and ``running_scale``, if the spread is not rms, its square. Evaluation is affine.
+    A BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
 
     Args:
         num_features: number of channels C.
@@ -170,9 +173,9 @@ class AugBatchNorm3d(_AugBatchNorm):
 
     Per channel; c is ``geonorm.functional.center``, s is ``geonorm.functional.spread``. At φ=2 it equals BatchNorm3d.
 
-    Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm; ``running_center``
-    follows the center and ``running_scale``, for spreads other than rms, the squared spread. Evaluation is affine. A
-    BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
+    Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm. ``running_center``, if
+    φ is not 2, follows the center and ``running_scale``, if the spread is not rms, its square. Evaluation is affine.
+    A BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
 
     Args:
         num_features: number of channels C.

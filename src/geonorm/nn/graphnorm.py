@@ -87,6 +87,7 @@ class AugGraphNorm(NormLayer):
             batch=batch,
             batch_size=batch_size,
             measured=False,
+            empty_ok=True,
             **self._function_options(),
         )[0]
 

@@ -124,6 +124,7 @@ class AugGroupNorm(ChannelGroups):
             bias=self._per_channel(self.bias, input),
             element_weight=None if share is None else self._split(share, input),
             measured=False,
+            empty_ok=True,
             **self._function_options(),
         )
         return output.flatten(1, 2)

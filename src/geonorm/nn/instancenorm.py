@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ..functional._aug import aug_parts
+from ..ops import Running, statistics_paused
 from ._base import AugOptions, along_channels, element_weight, pass_through
 from ._running import RunningNormLayer
 
@@ -48,7 +50,7 @@ class _AugInstanceNorm(RunningNormLayer):
             return pass_through(input, gamma, beta)
         dims = tuple(range(2, input.dim()))
         single = input.numel() == input.shape[0] * input.shape[1]
-        if self.track_running_stats and (not self.training or (single and self.single_element == "running")):
+        if not self._measures() or (single and self.single_element == "running"):
             return self._evaluate(input, share)
         if single:
             if self.single_element == "identity":
@@ -65,10 +67,22 @@ class _AugInstanceNorm(RunningNormLayer):
             weight=gamma,
             bias=beta,
             element_weight=share,
-            running=self._running(over=(0,)),
+            running=self._running(),
             measured=False,
+            empty_ok=True,
             **self._function_options(),
         )[0]
+
+    def _measures(self) -> bool:
+        """As torch's InstanceNorm: what was constructed with buffers, and has lost them, cannot evaluate."""
+        return self.training or not self.track_running_stats
+
+    def _running(self) -> Running | None:
+        """As torch's InstanceNorm: whatever is measured is followed, and batches are not counted."""
+        plain = self._plain_statistics()
+        if plain is None or not self._measures() or statistics_paused():
+            return None
+        return self._following(*plain, self.momentum or 0.0, (0,), None)
 
     def _check(self, input: Tensor) -> None:
         if input.dim() not in self._ranks:
@@ -78,11 +92,15 @@ class _AugInstanceNorm(RunningNormLayer):
                 "AugInstanceNorm1d takes (N, C, L), 2d (N, C, H, W), 3d (N, C, D, H, W), or the same without N"
             )
         channels = input.shape[input.dim() - self._ranks[0]]
-        if channels != self.num_features:
-            raise ValueError(
-                f"expected input's size at dim={input.dim() - self._ranks[0]} to match num_features "
-                f"({self.num_features}), but got: {channels}; construct {type(self).__name__}({channels})"
-            )
+        if channels == self.num_features:
+            return
+        wrong = (
+            f"expected input's size at dim={input.dim() - self._ranks[0]} to match num_features "
+            f"({self.num_features}), but got: {channels}; construct {type(self).__name__}({channels})"
+        )
+        if any(value is not None for value in (*self._parameters.values(), *self._buffers.values())):
+            raise ValueError(wrong)
+        warnings.warn(f"{wrong}. It has no effect here, since this layer has nothing per channel", stacklevel=3)
 
     def extra_repr(self) -> str:
         """Torch's arguments, then ours."""

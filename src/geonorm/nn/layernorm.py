@@ -30,7 +30,7 @@ class AugLayerNorm(NormLayer):
         options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. One φ is learned for all, α per element.
 
     Shape:
-        - Input and output: ``(*, *normalized_shape)``.
+        - Input and output: ``(*, *normalized_shape)``; also jagged nested tensors, ragged in an earlier dimension.
 
     Examples:
         >>> import torch, geonorm
@@ -64,6 +64,8 @@ class AugLayerNorm(NormLayer):
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
         rank = len(self.normalized_shape)
+        if input.is_nested and input.layout == torch.jagged:
+            return self._jagged(input, element_weight(mask, weight))
         if tuple(input.shape[-rank:]) != self.normalized_shape:
             raise RuntimeError(
                 f"Given normalized_shape={list(self.normalized_shape)}, expected input with shape "
@@ -81,8 +83,29 @@ class AugLayerNorm(NormLayer):
             bias=self.bias,
             element_weight=element_weight(mask, weight),
             measured=False,
+            empty_ok=True,
             **self._function_options(),
         )[0]
+
+    def _jagged(self, input: Tensor, share: Tensor | None) -> Tensor:
+        """Rows of unlike numbers of tokens, one behind the other: each token is a group, wherever it stands."""
+        rank, ragged = len(self.normalized_shape), input._ragged_idx  # type: ignore[attr-defined]
+        if share is not None and not (share.is_nested and share.shape == input.shape):
+            raise ValueError(
+                "expected mask or weight to be a jagged nested tensor of the same shape as the input (got "
+                f"{'another one' if share.is_nested else f'a plain tensor of shape {tuple(share.shape)}'}); "
+                "tokens that are not there need no mask"
+            )
+        if ragged >= input.dim() - rank:
+            raise RuntimeError(
+                f"Given normalized_shape={list(self.normalized_shape)}, expected an input whose last {rank} dimensions "
+                f"are not ragged (got dimension {ragged} of {input.dim()} ragged); pad it and mask the padding"
+            )
+        output = self.forward(input.values(), weight=None if share is None else share.values())
+        jagged: Any = input
+        return torch.nested.nested_tensor_from_jagged(
+            output, jagged.offsets(), lengths=jagged.lengths(), jagged_dim=ragged
+        )
 
     def extra_repr(self) -> str:
         """Torch's arguments, then ours."""

@@ -14,10 +14,10 @@ from ..functional import NormStatistics
 from ..functional._arguments import spread_power
 from ..functional._guard import judge_samples, pull
 from ..functional._pop import pop_parameters
-from ..ops import Axes, follow, statistics_paused
+from ..ops import Axes, follow
 from ._base import along_channels, check_batch_input, element_weight
 from ._pop import PopLayer, PopOptions
-from ._running import RunningNormLayer, values_per_channel
+from ._running import CENTER, SCALE, Kin, RunningNormLayer, choose, values_per_channel
 
 
 class _PopNorm(PopLayer, RunningNormLayer):
@@ -67,9 +67,10 @@ class _PopNorm(PopLayer, RunningNormLayer):
         groups = self._groups(input)
         values = values_per_channel(input, groups)
         if values == 0:
+            self._count_batch()
             return input.clone()
         single = values == 1
-        if self.track_running_stats and (not self.training or (single and self.single_element == "running")):
+        if not self._measures() or (single and self.training and self.single_element == "running"):
             return self._evaluate(input, share)
         if single and self.training:
             if self.single_element == "identity":
@@ -78,20 +79,26 @@ class _PopNorm(PopLayer, RunningNormLayer):
                 f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
                 "larger batch, drop the last one, or choose single_element='running' or 'identity'"
             )
-        extremes = self.training and self.running_upper is not None
+        running = self._running()
+        extremes = running is not None and self.running_upper is not None
         output, statistics = self._pop(
-            input, groups, lambda p: along_channels(p, input), share, self._running(), extremes, **self._guard_options()
+            input, groups, lambda p: along_channels(p, input), share, running, extremes, **self._guard_options()
         )
-        if extremes and statistics is not None:
-            self._follow_extremes(input, statistics, groups, share)
+        if extremes and running is not None and statistics is not None:
+            self._follow_extremes(input, statistics, groups, share, running.factor)
         return output
 
     @torch.no_grad()
-    def _follow_extremes(self, input: Tensor, statistics: NormStatistics, groups: Axes, share: Tensor | None) -> None:
+    def _follow_extremes(
+        self,
+        input: Tensor,
+        statistics: NormStatistics,
+        groups: Axes,
+        share: Tensor | None,
+        factor: float | Tensor,
+    ) -> None:
         """The largest |z| depends on the shift: both ends are followed, and evaluation adds the shift to them."""
-        if self.running_upper is None or self.running_lower is None or self.num_batches_tracked is None:
-            return
-        if statistics_paused():
+        if self.running_upper is None or self.running_lower is None:
             return
         center = statistics.center.detach()
         values = input.detach().to(center.dtype)
@@ -102,19 +109,23 @@ class _PopNorm(PopLayer, RunningNormLayer):
         if share is not None:
             values = torch.where((share > 0).expand_as(values), values, center)  # ignored: neither end
         low, high = groups.extremes(values)
-        factor = 1.0 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
-        follow(self.running_upper, high - center, factor)
-        follow(self.running_lower, center - low, factor)
+        for buffer, end in ((self.running_upper, high - center), (self.running_lower, center - low)):
+            follow(buffer, torch.where(statistics.mass > 0, end, math.nan), factor)
+
+    @torch.no_grad()
+    def _take_over(self, kin: Kin, stale: bool | Tensor) -> None:
+        super()._take_over(kin, stale)
+        for end in (self.running_upper, self.running_lower):
+            if kin is SCALE and end is not None:
+                end.copy_(choose(stale, self._guess(kin).sqrt(), end))
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.running_center is not None
-        center = self.running_center.clone()
+        mean, var = self._needed_statistics()
+        center = self._current(CENTER).clone() if self.center else torch.zeros_like(mean)
         alpha, inside, gamma, outside = pop_parameters(
             center, self.weight, self.bias, self.kappa, self.center, self.scale, self.shift, self.order
         )
-        removed = alpha * center if self.center else torch.zeros_like(center)
+        removed = alpha * center
         removed = removed if inside is None else removed - inside
         if not self.scale:
             return removed, torch.ones_like(center) - self.eps, gamma, outside  # the root of it and ε is 1
@@ -122,11 +133,12 @@ class _PopNorm(PopLayer, RunningNormLayer):
         about = torch.zeros_like(center) if self.order == "scale_first" else removed
         if self.running_upper is not None and self.running_lower is not None:
             gap = center - about
-            variance = torch.maximum(self.running_upper + gap, self.running_lower - gap).square()
+            ends = torch.maximum(self.running_upper + gap, self.running_lower - gap)
+            variance = choose(self._stale(SCALE), self._guess(SCALE), ends.square())
         elif self.running_scale is not None:
-            variance = self.running_scale.clone()
+            variance = self._current(SCALE).clone()
         else:
-            variance = self.running_var + (self.running_mean - about).square()
+            variance = var + (mean - about).square()
         return removed, variance, gamma, outside
 
     def extra_repr(self) -> str:

@@ -7,7 +7,7 @@ from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
 from .guard import GuardedMoments, Verdict, count_guarded, guarded_moments, judge
 from .native import describe as describe_backend
 from .native import using_backend
-from .running import Running, follow, follow_batch, pause_statistics, statistics_paused
+from .running import Running, follow, follow_batch, pause_statistics, refresh_seen, statistics_paused
 
 __all__ = [
     "Axes",
@@ -28,6 +28,7 @@ __all__ = [
     "judge",
     "pause_statistics",
     "power_of_two",
+    "refresh_seen",
     "statistics_paused",
     "unit_weight",
     "using_backend",

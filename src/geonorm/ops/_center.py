@@ -90,7 +90,7 @@ def _center(
 ) -> tuple[Tensor, ...]:
     groups = _groups(batch, batch_size)
     check_exponent(phi)
-    check_values(weight, groups)
+    check_values(weight, groups, empty_ok=True)
     power = float(phi) if phi.numel() == 1 else phi
     return tuple(_find(x, power, weight, groups, sweeps, interior=False))
 
@@ -215,7 +215,7 @@ def _rescale(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _finish(x: Tensor, result: Solution, lower: Tensor, upper: Tensor, empty: Tensor) -> Center:
-    """In the data's own dtype; the bound takes in that last rounding. Empty segments get 0."""
+    """In the data's own dtype; the bound takes in that last rounding. Empty groups get 0."""
     eps, tiny = torch.finfo(x.dtype).eps, torch.finfo(x.dtype).tiny
     center, lower, upper = (torch.where(empty, 0.0, value) for value in (result.center, lower, upper))
     bound = torch.where(empty, 0.0, result.bound + eps * (center.abs() + tiny))

@@ -6,16 +6,25 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from .grouping import Axes, Grouping, Segments
 
 
 def can_look(*values: Tensor | None) -> bool:
-    """May Python read these tensors? Not while a compiler traces, in a torch.func transform, or on the meta device."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    """May Python read these tensors?
+
+    Not while a compiler traces, in a torch.func transform, on the meta device, or of tensors that are shapes alone.
+    """
     if torch.compiler.is_compiling():
         return False
-    return not any(value is not None and (value.is_meta or wrapped(value)) for value in values)
+    return not any(value is not None and _is_opaque(value) for value in values)
+
+
+def _is_opaque(value: Tensor) -> bool:
+    if value.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(value):
+        return True
+    return type(value) is not Tensor and type(value) is not Parameter and hasattr(value, "fake_mode")
 
 
 def check_exponent(phi: Tensor) -> None:
@@ -28,10 +37,13 @@ def check_exponent(phi: Tensor) -> None:
         )
 
 
-def check_values(weight: Tensor | None, groups: Grouping) -> None:
-    """Weights are usable and segments exist. Says nothing where the data cannot be read."""
+def check_values(weight: Tensor | None, groups: Grouping, empty_ok: bool = False) -> None:
+    """Weights are usable and segments exist. Says nothing where the data cannot be read.
+
+    ``empty_ok``: a group may have no weight above 0.
+    """
     if weight is not None and can_look(weight):
-        _check_weight(weight, groups)
+        _check_weight(weight, groups, empty_ok)
     if isinstance(groups, Segments) and len(groups.index) and can_look(groups.index):
         low, high = int(groups.index.min()), int(groups.index.max())
         if low < 0 or high >= groups.number:
@@ -41,12 +53,12 @@ def check_values(weight: Tensor | None, groups: Grouping) -> None:
             )
 
 
-def _check_weight(weight: Tensor, groups: Grouping) -> None:
+def _check_weight(weight: Tensor, groups: Grouping, empty_ok: bool) -> None:
     bad = weight[~(weight >= 0) | weight.isinf()]
     if bool(groups.agree(torch.tensor([len(bad) > 0], device=weight.device))):  # all processes raise, or none
         got = bad[0].item() if len(bad) else "one in another process"
         raise ValueError(f"expected finite weight >= 0 (got {got}); use 0 to ignore an entry")
-    if isinstance(groups, Axes) and not bool((groups.max(weight) > 0).all()):
+    if isinstance(groups, Axes) and not empty_ok and not bool((groups.max(weight) > 0).all()):
         raise ValueError(
             "expected weight > 0 for at least one entry of every group (got a group whose weights are all zero); "
             "drop that group, or use segment_center, where an empty group gives 0"

@@ -18,21 +18,24 @@ class Running(NamedTuple):
     """Buffers of a layer, one entry per channel, and how far they move towards each batch.
 
     ``var`` follows the unbiased variance, ``scale`` the squared spread. ``over`` names dimensions of the statistics
-    that are averaged first (instances). ``batches`` counts this one too.
+    that are averaged first (instances). ``batches`` counts this one too. ``seen``: copies to keep, and of
+    which buffers.
     """
 
     mean: Tensor
     var: Tensor
-    center: Tensor
+    center: Tensor | None
     scale: Tensor | None
     factor: float | Tensor
     over: tuple[int, ...] = ()
     batches: Tensor | None = None
+    seen: tuple[tuple[Tensor, Tensor], ...] = ()
 
 
 @torch.no_grad()  # nothing here may be saved for backward: checkpointing compares what was, with and without it
 def follow_batch(running: Running, center: Tensor, spread: Tensor, mean: Tensor, var: Tensor, mass: Tensor) -> None:
-    """Let the buffers follow the statistics of a batch."""
+    """Let the buffers follow the statistics of a batch. Groups without values have none."""
+    present = mass > 0
     unbiased = var * (mass / (mass - 1).clamp_min(1e-30)).to(var.dtype)
     pairs = [
         (running.mean, mean),
@@ -41,10 +44,23 @@ def follow_batch(running: Running, center: Tensor, spread: Tensor, mean: Tensor,
         (running.scale, spread.square()),
     ]
     for buffer, value in pairs:
-        if buffer is not None:
-            follow(buffer, value.mean(running.over) if running.over else value, running.factor)
+        if buffer is None:
+            continue
+        if running.over:
+            total = torch.where(present, value, 0.0).sum(running.over)
+            value = total / present.sum(running.over)
+        else:
+            value = torch.where(present, value, math.nan)
+        follow(buffer, value, running.factor)
+    refresh_seen(running)
     if running.batches is not None:
         running.batches.add_(1)
+
+
+def refresh_seen(running: Running) -> None:
+    """Bring the copies of the buffers up to date."""
+    for copy, buffer in running.seen:
+        copy.copy_(buffer)
 
 
 @torch.no_grad()

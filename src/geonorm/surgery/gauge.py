@@ -142,6 +142,8 @@ class Gauge:
             return
         for name, value in found.items():
             own[name].copy_(value)
+        if is_ours(self.layer):
+            self.layer._see()
         what = "instances" if self.per_instance else "values"
         notes = [] if self.guard is None else [self.guard.note()]
         if self.broken:
