@@ -29,6 +29,15 @@ def test_import_needs_torch_and_nothing_else() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_dir_shows_what_is_public_before_it_is_asked_for() -> None:
+    script = (
+        "import geonorm\n"
+        "assert dir(geonorm) == sorted(geonorm.__all__), set(dir(geonorm)) ^ set(geonorm.__all__)\n"
+        "assert all(getattr(geonorm, name) is not None for name in dir(geonorm))\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def room_of(path: Path) -> str | None:
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) > 1 else None

@@ -103,3 +103,8 @@ def __getattr__(name: str) -> Any:
     if name == "screen":
         return import_module(".robust", __name__).screen
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is public, whether it is imported yet or not."""
+    return sorted(__all__)

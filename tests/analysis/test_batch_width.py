@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from geonorm.analysis import batch_width
+from geonorm.analysis import batch_width, diagnose
 
 
 def the_layer(model: nn.Module, x: torch.Tensor):
@@ -52,6 +52,24 @@ def test_T6_random_rows_are_outside_the_kernel_by_rank_over_n() -> None:
     (spheres,) = sphere(model, x).layers
     assert spheres.collapsed == {}
     assert spheres.radius == pytest.approx(1, abs=1e-6)
+
+
+class PadsOnItsOwn(nn.Conv2d):
+    """As TensorFlow's convolutions are brought over: padding is 0, and forward pads."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(nn.functional.pad(input, [k // 2 for k in self.kernel_size for _ in range(2)]))
+
+
+@pytest.mark.parametrize("side", [4, 9])
+def test_a_convolution_that_pads_on_its_own_is_named_and_the_others_are_read(side: int) -> None:
+    """On a map smaller than the kernel, the patches cannot even be cut out."""
+    model = nn.Sequential(nn.Conv2d(2, 3, 5, padding="same"), PadsOnItsOwn(3, 4, 5), nn.BatchNorm2d(4))
+    diagnosis = diagnose(model, torch.randn(16, 2, side, side))
+    assert diagnosis.missing == {}
+    assert diagnosis.batch_width is not None
+    assert [layer.name for layer in diagnosis.batch_width.layers] == ["0"]
+    assert "pads" in diagnosis.batch_width.skipped["1"]
 
 
 def test_T7_two_values_are_plus_and_minus_one_without_gradient() -> None:

@@ -21,6 +21,42 @@ from geonorm.analysis import Growth, Monitor
 from small_trainings import net, randn, sgd, train
 
 
+class Wrapper(torch.optim.Optimizer):
+    """As Accelerate's: an optimizer by its class, which was never initialized as one."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self) -> list[dict]:  # type: ignore[override]
+        return self.optimizer.param_groups
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.optimizer.zero_grad(set_to_none)
+
+    def step(self, closure=None) -> None:  # type: ignore[override]
+        self.optimizer.step(closure)
+
+
+class TestWrappers:
+    def test_a_wrapped_optimizer_is_watched_as_the_one_inside(self) -> None:
+        records = []
+        for wrap in (lambda optimizer: optimizer, Wrapper, lambda optimizer: Wrapper(Wrapper(optimizer))):
+            torch.manual_seed(0)
+            model = net()
+            optimizer = wrap(sgd(model))
+            with Monitor(model, optimizer, every=1) as monitor:
+                train(model, monitor, optimizer, steps=2)
+            records.append(monitor.result().records)
+        assert records[0] == records[1] == records[2]
+        assert next(iter(records[0][-1]["weights"].values()))["predicted"] is not None
+
+    def test_what_is_no_optimizer_is_refused(self) -> None:
+        for wrong in (net(), Wrapper(None)):  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match=r"holds one as \.optimizer"):
+                Monitor(net(), wrong)  # type: ignore[arg-type]
+
+
 class TestFile:
     def test_lines_are_there_at_once_and_are_appended(self, tmp_path: Path) -> None:
         file, model = tmp_path / "growth.jsonl", net()

@@ -60,12 +60,10 @@ def test_random_inputs_json_and_a_state_dict(here: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--model", "make", "--input-shape", "4"], "module:function"),
         (["--model", "nowhere.py:make", "--input-shape", "4"], "not there"),
         (["--model", "some_model.py:nothing", "--input-shape", "4"], "no such name"),
         (["--model", "no_such_module:make", "--input-shape", "4"], "no_such_module"),
         (["--model", "some_model.py:batches", "--input-shape", "4"], "torch.nn.Module"),
-        (["--model", "some_model.py:make", "--input-shape", "four"], "such as 3,32,32"),
         (["--model", "some_model.py:make", "--data", "some_model.py:number"], "iterable of batches"),
         (["--model", "some_model.py:make", "--input-shape", "4", "--state", "nothing.pt"], "nothing.pt"),
         (["--model", "some_model.py:make", "--input-shape", "4", "--state", "other.pt"], "does not fit"),
@@ -81,6 +79,26 @@ def test_errors_are_one_line_that_helps(
     told = capsys.readouterr().err
     assert told.startswith("geonorm: ")
     assert words in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "some_model.py", "--input-shape", "4"], "expected module:function or file.py:function"),
+        (["--model", "some_model.py:", "--input-shape", "4"], "expected module:function or file.py:function"),
+        (["--model", "some_model.py:make", "--data", "make"], "expected module:function or file.py:function"),
+        (["--model", "some_model.py:make", "--input-shape", "four"], "such as 3,32,32"),
+        (["--model", "some_model.py:make", "--input-shape", "3,0"], "such as 3,32,32"),
+        (["--model", "some_model.py:make", "--input-shape", "4", "--batch-size", "0"], "expected a number from 1"),
+    ],
+)
+def test_a_wrong_command_line_is_2(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["diagnose", *arguments])
+    assert stop.value.code == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"not a state_dict at all", b"\x80\x02broken"])

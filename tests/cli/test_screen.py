@@ -100,7 +100,10 @@ def test_errors_are_one_line_that_helps(
     assert words in told
 
 
-@pytest.mark.parametrize("arguments", [["--cut", "0.1"], ["--cut", "nan"], ["--cut", "wide"], ["--input-shape", "3"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--cut", "0.1"], ["--cut", "nan"], ["--cut", "wide"], ["--input-shape", "3"], ["--model", "images.py"]],
+)
 def test_a_wrong_command_line_is_2(here: Path, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["screen", "--model", "images.py:make", "--data", "images.py:batches", *arguments])

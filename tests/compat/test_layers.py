@@ -52,6 +52,55 @@ def test_compiles_with_dynamic_shapes(case: Case) -> None:
     check_compiled(case, {"spread": "robust"}, "aot_eager", dynamic=True)
 
 
+class Twice(nn.Module):
+    """A layer behind another of its kind."""
+
+    def __init__(self, case: Case, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.case = case
+        self.layers = nn.ModuleList([randomize(case.make(**options)) for _ in range(2)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = self.case.call(layer, x)
+        return x
+
+
+def check_two_with_dynamic_shapes(case: Case, options: dict[str, Any], training: bool) -> None:
+    """The second layer reads the same constants as the first, in another differentiable function."""
+    torch._dynamo.reset()
+    plain = Twice(case, options).train(training)
+    twin = copy.deepcopy(plain)
+    results = []
+    for model in (plain, torch.compile(twin, fullgraph=True, backend="aot_eager", dynamic=True)):
+        x = case.input(torch.float32).requires_grad_()
+        y = model(x)
+        (y * torch.linspace(-1, 1, y.numel()).reshape(y.shape)).sum().backward()
+        results.append((y.detach(), x.grad))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-3, atol=1e-4)
+
+
+ONE_OF_EACH = [c for c in CASES if not c.name.endswith(("1d", "3d"))]
+SEVERAL = [
+    {"phi": 1.5},
+    {"phi": 4.0},
+    {"phi": 1.6, "learn_phi": True, "spread": "robust", "sweeps": 3},
+    {"phi": 1.0, "spread": "mean_abs", "sweeps": 3},
+]
+
+
+def test_two_layers_compile_with_dynamic_shapes() -> None:
+    check_two_with_dynamic_shapes(next(c for c in CASES if c.name == "AugLayerNorm"), {}, training=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ONE_OF_EACH, ids=lambda c: c.name)
+@pytest.mark.parametrize("options", SEVERAL, ids=str)
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_two_layers_of_every_kind_with_dynamic_shapes(case: Case, options: dict[str, Any], training: bool) -> None:
+    check_two_with_dynamic_shapes(case, options, training)
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if c.name == "AugBatchNorm2d"], ids=lambda c: c.name)
 def test_inductor(case: Case) -> None:
     check_compiled(case, {"learn_phi": True, "phi": 1.6}, "inductor")

@@ -186,6 +186,21 @@ def test_infinite_and_nan_losses_show(loss: Callable[..., robust.RobustLoss]) ->
 
 
 @pytest.mark.parametrize("loss", DORO)
+@pytest.mark.parametrize("eps", [0.0, 0.25])
+@pytest.mark.parametrize("place", range(4))
+def test_a_nan_loss_shows_in_the_gradient(loss: Callable[..., robust.RobustLoss], eps: float, place: int) -> None:
+    """As the mean's does: gradients of 0 would train on as if nothing had happened."""
+    weight = torch.ones((), requires_grad=True)
+    losses = torch.tensor([1.0, 2.0, 3.0, 4.0]) * weight
+    losses = torch.where(torch.arange(4) == place, math.nan, losses)
+    found = loss(losses, 0.5, eps)
+    found.loss.backward()
+    assert weight.grad is not None
+    assert weight.grad.isnan()
+    assert bool(found.weights.isnan().all())
+
+
+@pytest.mark.parametrize("loss", DORO)
 def test_infinite_outliers_are_dropped(loss: Callable[..., robust.RobustLoss]) -> None:
     losses = torch.tensor([1.0, 2.0, math.inf, 3.0], requires_grad=True)
     found = loss(losses, 0.5, 0.25)

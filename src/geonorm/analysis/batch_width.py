@@ -131,12 +131,15 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
     skipped: dict[str, str] = {}
 
     def look(name: str) -> Any:
-        def hook(operation: nn.Module, inputs: tuple[Any, ...]) -> None:
+        def hook(operation: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             x = inputs[0] if inputs else None
             if not isinstance(x, Tensor) or not x.numel() or not x.is_floating_point():
                 return
             if not bool(x.isfinite().all()):
                 skipped[name] = "NaN or Inf in its input"
+                return
+            if not _pads_as_it_says(operation, x, output):
+                skipped[name] = "it pads in a forward of its own: what a row multiplies cannot be told from its input"
                 return
             sizes.setdefault(name, []).append(x.shape)
             own = found.setdefault(name, {})
@@ -152,7 +155,7 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
             if isinstance(module, TRANSPOSED):
                 skipped[name] = "a transposed convolution: what a row multiplies differs from place to place"
             elif is_operation(module):
-                module.register_forward_pre_hook(look(name))
+                module.register_forward_hook(look(name))
         for batch in progress(filled_batches(batches), "batch_width"):
             (forward or call_model)(model, batch)
     order = [name for name, module in model.named_modules() if is_operation(module)]
@@ -191,6 +194,20 @@ def _width(name: str, norm: str | None, operation: Any, x: Tensor) -> Width:
     return Width(
         name, norm, width, samples, values, rank, kernel, effective, rank / width, _verdict(norm, width, values, rank)
     )
+
+
+def _pads_as_it_says(operation: Any, x: Tensor, output: Any) -> bool:
+    """Whether an operation has as many outputs as its settings give: a subclass may pad its input on its own."""
+    if isinstance(operation, nn.Linear) or not isinstance(output, Tensor):
+        return True
+    rank = len(operation.kernel_size)
+    padding = list(reversed(operation._reversed_padding_repeated_twice))  # (high, low) of each dimension
+    settings = zip(operation.kernel_size, operation.stride, operation.dilation, strict=True)
+    wanted = [
+        (x.shape[d - rank] + sum(padding[2 * d : 2 * d + 2]) - dilation * (size - 1) - 1) // stride + 1
+        for d, (size, stride, dilation) in enumerate(settings)
+    ]
+    return list(output.shape[-rank:]) == wanted
 
 
 def _columns(operation: Any, x: Tensor) -> tuple[Tensor, int, int]:

@@ -38,7 +38,8 @@ class Monitor:
 
     Args:
         model: the model that is trained. Nothing about it is changed.
-        optimizer: its optimizer. Without one there is no learning rate, no prediction and no equilibrium.
+        optimizer: its optimizer, perhaps inside a wrapper that holds it as ``optimizer``, as Accelerate's does. Without
+            one there is no learning rate, no prediction and no equilibrium.
         every: record one step in so many, the first included.
         file: append each record to this file as one line of JSON, at once; steps are counted on from its last one.
         tensorboard: a folder, or a ``SummaryWriter``, for the same as curves; needs the tensorboard package.
@@ -74,6 +75,7 @@ class Monitor:
         check_model(model, "monitor")
         if every < 1:
             raise ValueError(f"expected every >= 1 (got {every})")
+        optimizer = None if optimizer is None else _innermost(optimizer)
         parts = parts_by_table(model) if units is None else parts_of(units)
         self._weights = [WeightWatch(model, part, optimizer) for part in parts]
         self._norms = norm_watches(model)
@@ -149,3 +151,16 @@ class Monitor:
             handle.remove()
         self._handles.clear()
         self._is_armed = False
+
+
+def _innermost(optimizer: Any) -> Optimizer:
+    """The optimizer that makes the steps: a wrapper passes them on, and calls no hooks of its own."""
+    given = optimizer
+    while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = optimizer.optimizer
+    if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        raise TypeError(
+            "expected optimizer to be a torch.optim.Optimizer, or a wrapper that holds one as .optimizer "
+            f"(got {type(given).__name__}); pass the optimizer that makes the steps"
+        )
+    return optimizer

@@ -25,7 +25,7 @@ examples:
 
 exit codes:
   0   all went well
-  1   something went wrong in the work: a file is missing, data are not at hand, runs failed
+  1   something went wrong in the work: a file or a function in it is missing, data are not at hand, runs failed
   2   the command line is wrong: an unknown command, option or name, a value out of range
   130 stopped by Ctrl-C
 """

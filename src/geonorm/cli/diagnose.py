@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .parser import Commands, Parser, add_json, print_json
+from .parser import Commands, Parser, add_json, from_1, print_json, sample_shape, where_and_name
 from .streams import results_alone
 
 _EPILOG = """\
@@ -23,15 +23,20 @@ def add(commands: Commands[Parser]) -> None:
     parser = commands.add_parser("diagnose", help=text, description=text, epilog=_EPILOG)
     parser.add_argument(
         "--model",
+        type=where_and_name,
         required=True,
         metavar="WHERE:NAME",
         help="a function that gives the model: module:name or file.py:name",
     )
     parser.add_argument("--state", type=Path, metavar="FILE", help="a state_dict to load into it (tensors only)")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--data", metavar="WHERE:NAME", help="a function that gives batches: tensors or (x, y)")
-    source.add_argument("--input-shape", metavar="3,32,32", help="random inputs of this shape instead of data")
-    parser.add_argument("--batch-size", type=int, default=64, help="of random inputs (default: %(default)s)")
+    source.add_argument(
+        "--data", type=where_and_name, metavar="WHERE:NAME", help="a function that gives batches: tensors or (x, y)"
+    )
+    source.add_argument(
+        "--input-shape", type=sample_shape, metavar="3,32,32", help="random inputs of this shape instead of data"
+    )
+    parser.add_argument("--batch-size", type=from_1, default=64, help="of random inputs (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("out/diagnose.html"), help="the page (default: %(default)s)")
     add_json(parser)
     parser.set_defaults(run=run)

@@ -83,6 +83,29 @@ def _workers(text: str) -> int | str:
     return int(text)
 
 
+def where_and_name(text: str) -> str:
+    """A model or data of one's own, as an option names them."""
+    where, _, name = text.rpartition(":")
+    if not where or not name:
+        raise argparse.ArgumentTypeError(f"expected module:function or file.py:function (got {text!r})")
+    return text
+
+
+def sample_shape(text: str) -> tuple[int, ...]:
+    """The size of one sample, as 3,32,32 or 3x32x32."""
+    parts = text.replace("x", ",").split(",")
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise argparse.ArgumentTypeError(f"expected the size of one sample, such as 3,32,32 (got {text!r})")
+    return tuple(map(int, parts))
+
+
+def from_1(text: str) -> int:
+    """A number of things of which there must be some."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 (got {text!r})")
+    return int(text)
+
+
 def print_json(value: Any) -> None:
     """A value on stdout, in ASCII for any pipe; what is not a number becomes null, which JSON has."""
     print(json.dumps(_finite(value), allow_nan=False))

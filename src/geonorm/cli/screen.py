@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .parser import Commands, Mistake, Parser, add_json, print_json
+from .parser import Commands, Mistake, Parser, add_json, print_json, where_and_name
 from .streams import results_alone
 
 _EPILOG = """\
@@ -21,6 +21,7 @@ def add(commands: Commands[Parser]) -> None:
     parser = commands.add_parser("screen", help=text, description=text, epilog=_EPILOG)
     parser.add_argument(
         "--model",
+        type=where_and_name,
         required=True,
         metavar="WHERE:NAME",
         help="a function that gives the model: module:name or file.py:name",
@@ -28,6 +29,7 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument("--state", type=Path, metavar="FILE", help="a state_dict to load into it (tensors only)")
     parser.add_argument(
         "--data",
+        type=where_and_name,
         required=True,
         metavar="WHERE:NAME",
         help="a function that gives batches in a fixed order: tensors or (x, y)",

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ..ops import Grouping, can_look, power_of_two, unit_weight
-from ..ops.solver import TINY
+from ..ops.solver import smallest_distance
 
 
 class Gradients(NamedTuple):
@@ -95,7 +95,7 @@ def center_vjp(
     a = a / groups.expand(unit)
     least = 4 * torch.finfo(x.dtype).eps * tallest
     least = (least if floor is None else torch.maximum(least, floor)) / unit
-    w = _slope(a, phi, groups.expand(least.clamp_min(TINY)), groups, mu, largest)
+    w = _slope(a, phi, groups.expand(least.clamp_min(smallest_distance())), groups, mu, largest)
     if weight is not None and present is not None:
         w = torch.where(present, w, 0.0) * weight
     total = groups.sum(w)
@@ -109,7 +109,7 @@ def center_vjp(
         return Gradients(values)
 
     q = _of_dtype(phi - 1, x)  # subtracted first: φ next to 1 would round to it
-    distance = a.clamp_min(TINY)
+    distance = a.clamp_min(smallest_distance())
     signed = distance.pow(q if isinstance(q, float) else groups.expand(q.expand_as(mu))) * r.sign()
     gain = unit / total / q
     gain = gain if down is None else gain / down
@@ -143,13 +143,13 @@ def _slope(a: Tensor, phi: float | Tensor, least: Tensor, groups: Grouping, mu: 
     alone = groups.expand((largest == 0).to(a.dtype))
     if isinstance(phi, Tensor):
         order = groups.expand(_of_dtype(phi, a).expand_as(mu))  # type: ignore[union-attr]
-        base = torch.where(order < 2, torch.maximum(a, least), a.clamp_min(TINY))
+        base = torch.where(order < 2, torch.maximum(a, least), a.clamp_min(smallest_distance()))
         return torch.where((a == 0) & (order > 2), alone, base.pow(order - 2))
     if phi == 2:
         return torch.ones_like(a)
     if phi < 2:
         return torch.maximum(a, least).pow(phi - 2)
-    return torch.where(a == 0, alone, a.clamp_min(TINY).pow(phi - 2))
+    return torch.where(a == 0, alone, a.clamp_min(smallest_distance()).pow(phi - 2))
 
 
 def _of_dtype(phi: float | Tensor, x: Tensor) -> float | Tensor:

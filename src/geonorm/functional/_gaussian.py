@@ -6,26 +6,28 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-# Compared one by one, a symbolic φ of a compiled graph becomes a number.
-_USUAL = {
-    1.0: 1.4826022185056023,
-    1.1: 1.453172416449844,
-    1.2: 1.4256007396937957,
-    1.25: 1.4124495192195767,
-    1.5: 1.3522173098269006,
-    1.75: 1.2996946488024848,
-    2.0: 1.2533141373155003,
-    2.5: 1.1746715850363132,
-    3.0: 1.110033508216445,
-}
-
 
 def robust_factor(phi: float) -> float:
     """k_φ, which scales the center of |Z| to the deviation of Z."""
-    for usual, factor in _USUAL.items():
+    for usual, factor in usual_factors().items():  # compared one by one, a symbolic φ of a graph becomes a number
         if phi == usual:
             return factor
     return compute_robust_factor(phi)
+
+
+def usual_factors() -> dict[float, float]:
+    """The factors of the usual φ. A function, as ``solver.smallest_distance``."""
+    return {
+        1.0: 1.4826022185056023,
+        1.1: 1.453172416449844,
+        1.2: 1.4256007396937957,
+        1.25: 1.4124495192195767,
+        1.5: 1.3522173098269006,
+        1.75: 1.2996946488024848,
+        2.0: 1.2533141373155003,
+        2.5: 1.1746715850363132,
+        3.0: 1.110033508216445,
+    }
 
 
 @cache

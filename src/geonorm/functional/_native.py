@@ -26,7 +26,7 @@ from ..ops.arrange import LANES, Arrangement, arrange, arrange_segments
 from ._arguments import per_group_shape
 from ._gaussian import robust_factor
 from ._norm import Inputs, LearnedPhi, NormStatistics, Rule
-from ._spread import MEAN_ABS_FACTOR
+from ._spread import mean_abs_factor
 
 _COMPUTING = {
     torch.float32: torch.float32,
@@ -132,7 +132,7 @@ def _plan(
         rule.eps,
         rule.spread_phi,
         robust_factor(rule.spread_phi) if rule.power is None else 1.0,
-        rule.spread_floor * MEAN_ABS_FACTOR,
+        rule.spread_floor * mean_abs_factor(),
         rule.grad_floor,
         rule.guard or 0.0,
         *(between or ()),

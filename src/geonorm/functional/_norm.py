@@ -26,7 +26,7 @@ from ._arguments import check_floor, spread_power
 from ._derivatives import center_vjp, power_mean_vjp
 from ._gaussian import robust_factor
 from ._implicit import center_of_groups
-from ._spread import MEAN_ABS_FACTOR, power_mean, robust_exponent
+from ._spread import mean_abs_factor, power_mean, robust_exponent
 
 _FLAT = 4.5  # |θ + θ₀| from which the sigmoid counts as flat: φ is within 1.1 % of an end of its range
 _FLAT_SLOPE = 1 / (math.exp(_FLAT / 2) + math.exp(-_FLAT / 2)) ** 2
@@ -200,7 +200,7 @@ def forward(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, Found]:
             middle, low, high = inner.center, inner.lower, inner.upper
             spread = robust_factor(rule.spread_phi) * middle
             if rule.spread_floor:
-                least = rule.spread_floor * MEAN_ABS_FACTOR * power_mean(source, 1.0, weight, groups)
+                least = rule.spread_floor * mean_abs_factor() * power_mean(source, 1.0, weight, groups)
                 spread = torch.maximum(spread, least)
         z = z * groups.expand(_inverse(spread, rule.eps, mass))
     y = z if of.gamma is None else z * of.gamma
@@ -305,7 +305,7 @@ def _spread_vjp(
     )
     if not rule.spread_floor:
         return by_center.values * z.sign(), by_center.weight
-    share = rule.spread_floor * MEAN_ABS_FACTOR
+    share = rule.spread_floor * mean_abs_factor()
     by_floor = power_mean_vjp(
         torch.where(floored, share * grad, 0.0), z, spread / share, 1.0, weight, groups, need_weight=need_weight
     )

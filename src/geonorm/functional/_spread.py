@@ -13,8 +13,12 @@ from ._arguments import about_point, check_floor, floating, per_group, reduced_d
 from ._gaussian import robust_factor
 from ._implicit import implicit_center
 
-MEAN_ABS_FACTOR = math.sqrt(math.pi / 2)  # standard deviation of normal data / its mean absolute deviation
 _LARGEST_ROBUST_PHI = 100.0
+
+
+def mean_abs_factor() -> float:
+    """√(π/2): deviation over mean absolute deviation of normal data. A function, as ``solver.smallest_distance``."""
+    return 1.2533141373155001
 
 
 def spread(
@@ -90,7 +94,7 @@ def spread_of(
     psi = robust_exponent(phi)
     result = robust_factor(psi) * implicit_center(z.abs(), psi, weight, groups).center
     if floor:
-        result = torch.maximum(result, floor * MEAN_ABS_FACTOR * power_mean(z, 1.0, weight, groups))
+        result = torch.maximum(result, floor * mean_abs_factor() * power_mean(z, 1.0, weight, groups))
     return result
 
 

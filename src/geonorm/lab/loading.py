@@ -116,17 +116,8 @@ def _made_by(function: Callable[[], Any], spec: str) -> Any:
         raise ValueError(f"{spec} raised {complaint(error)}") from error
 
 
-def random_batches(model: nn.Module, shape: str, batch_size: int, number: int = 2) -> list[Tensor]:
-    """Batches of normal numbers, for a look at a model without its data."""
-    try:
-        sizes = [int(part) for part in shape.replace("x", ",").split(",")]
-    except ValueError:
-        sizes = []
-    if not sizes or min(sizes) < 1 or batch_size < 1:
-        raise ValueError(
-            f"expected --input-shape as the size of one sample, such as 3,32,32, and a positive --batch-size "
-            f"(got {shape!r} and {batch_size})"
-        )
+def random_batches(model: nn.Module, shape: tuple[int, ...], batch_size: int, number: int = 2) -> list[Tensor]:
+    """Batches of normal numbers, for a look at a model without its data. ``shape``: of one sample."""
     home = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(batch_size, *sizes, generator=generator).to(home) for _ in range(number)]
+    return [torch.randn(batch_size, *shape, generator=generator).to(home) for _ in range(number)]

@@ -7,7 +7,10 @@ from torch import Tensor
 
 from .grouping import Axes, Grouping, Segments
 
-_SLACK = 4 * torch.finfo(torch.float64).eps  # rounding of a cumulative weight, relative to the whole
+
+def _slack() -> float:
+    """The rounding of a cumulative weight, relative to the whole. A function, as ``solver.smallest_distance``."""
+    return 4 * torch.finfo(torch.float64).eps
 
 
 def middle_values(x: Tensor, weight: Tensor | None, groups: Grouping) -> tuple[Tensor, Tensor]:
@@ -49,7 +52,7 @@ def _of_weighted_rows(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     def first_to_reach(threshold: Tensor) -> Tensor:
         return values.gather(1, (reached < threshold).sum(1, keepdim=True).clamp(max=x.shape[1] - 1))
 
-    slack = _SLACK * x.shape[1] * half
+    slack = _slack() * x.shape[1] * half
     return first_to_reach(half - slack), first_to_reach(half + slack)
 
 
@@ -69,7 +72,7 @@ def _of_segments(x: Tensor, weight: Tensor | None, groups: Segments) -> tuple[Te
         behind = sorted_groups.sum((reached < sorted_groups.expand(threshold)).long())
         return values.gather(0, (start + behind).clamp(max=len(x) - 1))  # empty segments are overwritten by the caller
 
-    slack = _SLACK * (total[-1] + len(x))
+    slack = _slack() * (total[-1] + len(x))
     return first_to_reach(half - slack), first_to_reach(half + slack)
 
 
@@ -93,7 +96,7 @@ def _by_bisection(x: Tensor, weight: Tensor | None, groups: Axes) -> tuple[Tenso
 
     size = groups.count(x)
     half = 0.5 * (size if weight is None else groups.sum(weight.double()))
-    slack = 0.0 if weight is None else _SLACK * size * half
+    slack = 0.0 if weight is None else _slack() * size * half
     low, high = (key_of(end.contiguous()) for end in groups.extremes(x))
     low = low - 1  # not reached there, reached at high
     for _ in range(8 * x.element_size()):

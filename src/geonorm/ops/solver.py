@@ -31,10 +31,18 @@ from torch import Tensor
 
 from .grouping import Axes, Grouping
 
-TINY = 1e-30  # smallest |x − y| in units of the side's extreme: keeps Σω|r|^(q−1) finite in float32
 _TILE = 1 << 18  # elements per tile of a sweep: the temporaries stay in the cache and memory stays flat
 _MAX_SWEEPS = 200
 _SUBSAMPLE = 256
+
+
+def smallest_distance() -> float:
+    """The smallest |x − y| in units of the side's extreme: keeps Σω|r|^(q−1) finite in float32.
+
+    A function, as all such numbers that a derivative reads: with ``torch.compile(dynamic=True)`` Dynamo takes a global
+    float for an input of the graph, and the second autograd.Function to read it cannot reach it.
+    """
+    return 1e-30
 
 
 class Solution(NamedTuple):
@@ -115,7 +123,7 @@ def _sweep(
     tiny = torch.finfo(x.dtype).tiny
     up, down = (groups.expand(reach.to(x.dtype).clamp_min(tiny)) for reach in (reach_up, reach_down))
     a = torch.maximum(r / up, r / -down)
-    a = a.clamp_min(TINY)
+    a = a.clamp_min(smallest_distance())
     p = a.pow(q if isinstance(q, float) else groups.expand(q.to(x.dtype))) * r.sign()
     if weight is not None:
         p = p * weight
@@ -204,7 +212,7 @@ def _evaluate(s: _Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor, seen: E
     growing = torch.where(lead > 0, down / mean_down, up / mean_up).nan_to_num(0.0, 0.0, 0.0)
     lightest = 1.0 if seen.lightest is None else seen.lightest.pow(1 / q)
     slope = torch.where(below_2, 2.0, lightest + growing)
-    error = ((up - down).abs() + kappa / q * (up + down)) / slope + TINY * (reach_up + reach_down)
+    error = ((up - down).abs() + kappa / q * (up + down)) / slope + smallest_distance() * (reach_up + reach_down)
     damp = torch.exp(-lead.abs())
     step = torch.where(
         lead > 0, (1 - damp) / (1 / mean_up + damp / mean_down), (damp - 1) / (damp / mean_up + 1 / mean_down)
@@ -284,7 +292,7 @@ def solve(
     widths = [span] * 3
     singular = adaptive and (exponent is None or exponent < 1)
     resolution = 2 * max(eps * eps, torch.finfo(torch.float64).eps)  # of y as the sweep sees it
-    grain = max(eps * eps, 100 * TINY) * span  # nothing smaller is looked for next to a tie
+    grain = max(eps * eps, 100 * smallest_distance()) * span  # nothing smaller is looked for next to a tie
     for k in range(1, (_MAX_SWEEPS if sweeps is None else sweeps) + 1):
         if adaptive:
             active = groups.agree(active)

@@ -29,6 +29,7 @@ class RobustLoss(NamedTuple):
     Attributes:
         loss: a scalar to call ``backward`` on.
         weights: how much each sample counts; they add up to 1, and are the gradient of the loss by the samples' own.
+            NaN, as the loss and its gradient, if the loss of any sample is.
     """
 
     loss: Tensor
@@ -207,11 +208,14 @@ class _Kept(NamedTuple):
     given: Tensor
 
     def result(self, loss: Tensor, weights: Tensor) -> RobustLoss:
-        """The loss, NaN if any is, and the weights where the samples are; in the precision of the losses given."""
+        """The loss and the weights where the samples are, in the precision of the losses given.
+
+        If any loss is NaN, so are both. By a factor: the gradient must show it too, and a constant has none.
+        """
         flat = self.given.reshape(-1)
-        loss = torch.where(flat.isnan().any(), math.nan, loss)
-        everywhere = torch.zeros_like(flat).scatter(0, self.order, weights.to(flat.dtype))
-        return RobustLoss(loss.to(flat.dtype), everywhere.view_as(self.given))
+        shown = torch.where(flat.detach().isnan().any(), math.nan, 1.0).to(loss.dtype)
+        everywhere = torch.zeros_like(flat).scatter(0, self.order, weights.to(flat.dtype)) * shown.to(flat.dtype)
+        return RobustLoss((loss * shown).to(flat.dtype), everywhere.view_as(self.given))
 
 
 def _kept(losses: Tensor, alpha: float, eps: float, trim: str) -> _Kept:
