@@ -140,8 +140,9 @@ some_exported = [pytest.param(c, marks=pytest.mark.slow if c.name.endswith(("1d"
 
 
 @pytest.mark.parametrize("case", EXPORTED, ids=lambda c: c.name)
-def test_export(case: Case) -> None:
-    layer = randomize(case.make(spread="robust")).train()
+@pytest.mark.parametrize("options", [{"spread": "robust"}, {"spread": "max_abs"}, {"phi": 2.0}], ids=str)
+def test_export(case: Case, options: dict[str, Any]) -> None:
+    layer = randomize(case.make(**options)).train()
     layer(case.input(torch.float32))
     layer.eval()
     x = case.input(torch.float32, seed=1)

@@ -103,6 +103,11 @@ class RunningNormLayer(NormLayer):
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.zero_()
 
+    def _absent_buffers_last(self) -> None:
+        """Behind those that are there: torch.export counts them wrongly otherwise."""
+        for name in [name for name, buffer in self._buffers.items() if buffer is None]:
+            self._buffers[name] = self._buffers.pop(name)
+
     def reset_parameters(self) -> None:
         """Parameters and running statistics at their start."""
         super().reset_parameters()

@@ -40,6 +40,7 @@ class _AugBatchNorm(RunningNormLayer):
         self._affine_parameters((num_features,), affine, affine and bias, factory)
         self._running_buffers(num_features, track_running_stats, factory)
         self._set_guard(guard, device)
+        self._absent_buffers_last()
         self.reset_parameters()
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:

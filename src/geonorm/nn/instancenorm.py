@@ -37,6 +37,7 @@ class _AugInstanceNorm(RunningNormLayer):
         self._set_options(options, (num_features,), (num_features,), factory)
         self._affine_parameters((num_features,), affine, affine and bias, factory)
         self._running_buffers(num_features, track_running_stats, factory)
+        self._absent_buffers_last()
         self.reset_parameters()
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:

@@ -51,6 +51,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
         extremes = track_running_stats and spread_power(self.spread) == math.inf
         for name in ("running_upper", "running_lower"):
             self.register_buffer(name, torch.empty(num_features, **factory) if extremes else None)
+        self._absent_buffers_last()
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
