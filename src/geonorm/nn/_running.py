@@ -153,8 +153,11 @@ class RunningNormLayer(NormLayer):
 
 
 def _is_torch_s(input: Tensor, center: Tensor, variance: Tensor, *affine: Tensor | None) -> bool:
-    """Whether torch's own BatchNorm can evaluate it: it takes no gradient to its statistics, and one dtype."""
-    if center.requires_grad or variance.requires_grad:
+    """Whether torch's own BatchNorm can evaluate it: it takes no gradient to its statistics, and one dtype.
+
+    Not for ``torch.jit.trace``, which compares a graph with gradients and one without: they must be the same.
+    """
+    if center.requires_grad or variance.requires_grad or torch._C._get_tracing_state() is not None:
         return False
     return all(
         part is None or (part.dtype == input.dtype and part.shape == center.shape)

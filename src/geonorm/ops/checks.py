@@ -18,6 +18,11 @@ def can_look(*values: Tensor | None) -> bool:
     return not any(value is not None and (value.is_meta or wrapped(value)) for value in values)
 
 
+def exports_to_onnx() -> bool:
+    """Is the graph that is being traced one for ONNX, which has fewer operators than torch?"""
+    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
+
+
 def check_exponent(phi: Tensor) -> None:
     """φ ≥ 1, and a number."""
     if not bool((phi >= 1).all()):
