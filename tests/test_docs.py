@@ -187,6 +187,28 @@ def test_the_table_of_machines_is_what_the_store_has(monkeypatch: pytest.MonkeyP
     assert between(DOCS / "speed.md", "benchmark: machines")[1] == run.by_machine()
 
 
+def test_the_table_of_gradients_is_what_the_store_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients = made_by("gradients", monkeypatch)
+    outcomes = gradients.stored()
+    assert between(DOCS / "limits.md", "gradients")[1] == gradients.table(outcomes)
+    assert {o.norm for o in outcomes} == set(gradients.NORMS)
+    worst = {norm: max(o.rounding for o in outcomes if o.norm == norm) for norm in gradients.NORMS}
+    moved = {norm: max(o.one_ulp for o in outcomes if o.norm == norm) for norm in gradients.NORMS}
+    for norm in ("augbn(phi=1.5)", "robustbn"):  # what the page says of it
+        assert worst[norm] > 10 * worst["bn"]
+        assert worst[norm] / 2 < moved[norm] < worst[norm]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_gradients_are_measured_as_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them, to its order of magnitude: the rest is rounding, and another machine rounds otherwise."""
+    gradients = made_by("gradients", monkeypatch)
+    found = gradients.measure("robustbn", 0)
+    assert 1e-3 < found.rounding < 0.3
+    assert 1e-3 < found.one_ulp < 0.3
+
+
 def test_the_version_is_one() -> None:
     import geonorm
 

@@ -3,6 +3,7 @@
 import copy
 import os
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,10 +83,10 @@ def check_two_with_dynamic_shapes(case: Case, options: dict[str, Any], training:
 
 ONE_OF_EACH = [c for c in CASES if not c.name.endswith(("1d", "3d"))]
 SEVERAL = [
-    {"phi": 1.5},
-    {"phi": 4.0},
-    {"phi": 1.6, "learn_phi": True, "spread": "robust", "sweeps": 3},
-    {"phi": 1.0, "spread": "mean_abs", "sweeps": 3},
+    ({}, ONE_OF_EACH),
+    ({"phi": 4.0}, CASES[1:2]),
+    ({"phi": 1.6, "learn_phi": True, "spread": "robust", "sweeps": 3}, CASES[1:2]),
+    ({"phi": 1.0, "spread": "mean_abs", "sweeps": 3}, [c for c in CASES if c.graph]),
 ]
 
 
@@ -94,11 +95,12 @@ def test_two_layers_compile_with_dynamic_shapes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ONE_OF_EACH, ids=lambda c: c.name)
-@pytest.mark.parametrize("options", SEVERAL, ids=str)
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-def test_two_layers_of_every_kind_with_dynamic_shapes(case: Case, options: dict[str, Any], training: bool) -> None:
-    check_two_with_dynamic_shapes(case, options, training)
+@pytest.mark.parametrize(
+    ("options", "case"), [pytest.param(o, c, id=f"{c.name} {o}") for o, cases in SEVERAL for c in cases]
+)
+def test_two_layers_of_every_kind_with_dynamic_shapes(options: dict[str, Any], case: Case) -> None:
+    for training in (True, False):
+        check_two_with_dynamic_shapes(case, options, training)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.name == "AugBatchNorm2d"], ids=lambda c: c.name)
@@ -150,20 +152,111 @@ def test_export(case: Case, options: dict[str, Any]) -> None:
     torch.testing.assert_close(exported.module()(x), layer(x))
 
 
-@pytest.mark.parametrize("case", some_exported, ids=[case.name for case in EXPORTED])
-@pytest.mark.filterwarnings("ignore")  # the exporter's own
-def test_onnx(case: Case, tmp_path) -> None:
+def check_onnx(layer: nn.Module, x: torch.Tensor, path: Path) -> None:
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    layer = randomize(case.make()).train()
-    layer(case.input(torch.float32))
-    layer.eval()
-    x = case.input(torch.float32, seed=1)
-    path = tmp_path / "layer.onnx"
-    torch.onnx.export(layer, (x,), path, dynamo=True, verbose=False)
+    torch.onnx.export(layer.eval(), (x,), path, dynamo=True, verbose=False)
     session = runtime.InferenceSession(path)
     (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     torch.testing.assert_close(torch.from_numpy(y), layer(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", some_exported, ids=[case.name for case in EXPORTED])
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_onnx(case: Case, tmp_path: Path) -> None:
+    layer = randomize(case.make()).train()
+    layer(case.input(torch.float32))
+    check_onnx(layer, case.input(torch.float32, seed=1), tmp_path / "layer.onnx")
+
+
+MEASURING = [c for c in ONE_OF_EACH if not c.running and not c.graph]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("AugLayerNorm", {"phi": 1.0}),
+        *[pytest.param(c.name, {"phi": 1.5}, marks=pytest.mark.slow) for c in MEASURING],
+        pytest.param("AugLayerNorm", {"phi": 1.6, "learn_phi": True}, marks=pytest.mark.slow),
+        pytest.param("AugGroupNorm", {"spread": "robust"}, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_of_layers_that_measure_their_input(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """A center is found by a fixed number of sweeps there, without being asked to."""
+    case = next(c for c in CASES if c.name == name)
+    check_onnx(randomize(case.make(**options)), case.input(torch.float32), tmp_path / "layer.onnx")
+
+
+class Around(nn.Module):
+    """A layer inside a model, as tracers find it."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x + 1) * 2
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c.graph], ids=lambda c: c.name)
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_fx_takes_a_layer_as_one_node(case: Case, training: bool) -> None:
+    """The same object: its statistics follow, and its parameters are those of the model."""
+    model = Around(randomize(case.make())).train(training)
+    traced = torch.fx.symbolic_trace(copy.deepcopy(model))
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["layer"]
+    x = case.input(torch.float32)
+    assert torch.equal(traced(x), model(x))
+    for name, value in model.state_dict().items():
+        assert torch.equal(traced.state_dict()[name], value), name
+
+
+def test_fx_calls_the_hooks_of_a_layer_once() -> None:
+    layer, calls = geonorm.AugLayerNorm(4), []
+    layer.register_forward_hook(lambda *_: calls.append(1))
+    traced = torch.fx.symbolic_trace(Around(layer))
+    assert not calls
+    traced(torch.randn(3, 4))
+    assert calls == [1]
+
+
+@pytest.mark.filterwarnings("ignore")  # FX quantization is deprecated, and says so
+def test_fx_quantization_leaves_a_layer_as_it_is() -> None:
+    from torch.ao.quantization import get_default_qconfig_mapping
+    from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), geonorm.AugBatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
+    x = torch.randn(16, 3, 6, 6)
+    model(x)
+    model.eval()
+    prepared = prepare_fx(copy.deepcopy(model), get_default_qconfig_mapping(), (x,))
+    prepared(x)
+    quantized = convert_fx(prepared)
+    assert isinstance(quantized.get_submodule("1"), geonorm.AugBatchNorm2d)
+    torch.testing.assert_close(quantized(x), model(x), atol=0.1, rtol=0.1)  # of 8 bits
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c.graph], ids=lambda c: c.name)
+@pytest.mark.filterwarnings("ignore")  # of the tracer, and that TorchScript is deprecated
+def test_torchscript_by_tracing(case: Case) -> None:
+    """In evaluation; other values than the traced ones, of the same shape."""
+    layer = randomize(case.make()).train()
+    layer(case.input(torch.float32))
+    layer.eval()
+    traced = torch.jit.trace(layer, (case.input(torch.float32),))
+    x = 3 * case.input(torch.float32, seed=1)
+    torch.testing.assert_close(traced(x), layer(x))
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH, ids=lambda c: c.name)
+@pytest.mark.filterwarnings("ignore")
+def test_scripting_is_refused_with_the_cure(case: Case) -> None:
+    model = Around(case.make()).eval()
+    with pytest.raises(RuntimeError, match=r"cannot be scripted.*torch\.jit\.trace\(model\.eval\(\), example\)"):
+        torch.jit.script(model)
+    assert isinstance(model.layer, type(case.make()))
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if not c.graph], ids=lambda c: c.name)

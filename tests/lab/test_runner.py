@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import sqlite3
@@ -99,7 +100,7 @@ def start(recipe: Path, store: Path) -> subprocess.Popen[bytes]:
 
 
 def as_toml(path: Path) -> Path:
-    lines = [f"{name} = {value!r}".replace("'", '"') for name, value in SMALL.to_dict().items() if value != {}]
+    lines = [f"{name} = {json.dumps(value)}" for name, value in SMALL.to_dict().items() if value != {}]
     path.write_text("\n".join(lines))
     return path
 

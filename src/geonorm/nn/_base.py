@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NoReturn, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn import Parameter
 
 from ..functional._arguments import check_floor, exponent, spread_power
@@ -141,6 +142,21 @@ class NormLayer(nn.Module):
                 "move phi or widen phi_range"
             )
         self.phi_offset = Parameter(torch.zeros(shape, **factory))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As any module; ``torch.fx`` gets one node for the layer, as for torch's own, and looks no further."""
+        if args and isinstance(args[0], Proxy):
+            tracer: Any = args[0].tracer
+            return tracer.create_proxy("call_module", tracer.path_of_module(self), args, kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """What ``torch.jit.script`` asks for."""
+        raise RuntimeError(
+            f"{type(self).__name__} cannot be scripted: its forward is not TorchScript; use "
+            "torch.jit.trace(model.eval(), example) or torch.export, or remove the norms first with "
+            "geonorm.fuse(model.eval())"
+        )
 
     @property
     def phi(self) -> float | Tensor:

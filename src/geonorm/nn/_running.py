@@ -290,8 +290,11 @@ def _there(buffer: Tensor | None) -> Tensor:
 
 
 def _is_torch_s(input: Tensor, center: Tensor, variance: Tensor, *affine: Tensor | None) -> bool:
-    """Whether torch's own BatchNorm can evaluate it: it takes no gradient to its statistics, and one dtype."""
-    if center.requires_grad or variance.requires_grad:
+    """Whether torch's own BatchNorm can evaluate it: it takes no gradient to its statistics, and one dtype.
+
+    Not for ``torch.jit.trace``, which compares a graph with gradients and one without: they must be the same.
+    """
+    if center.requires_grad or variance.requires_grad or torch._C._get_tracing_state() is not None:
         return False
     if not torch.compiler.is_compiling():  # a transform may ask for a gradient and not say so
         wrapped = torch._C._functorch.is_functorch_wrapped_tensor

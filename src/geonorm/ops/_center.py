@@ -4,7 +4,7 @@
 ``x[members, features]`` with ``batch[members]`` and statistics ``[segments, features]``. Outside of a compiled
 graph, and inside of one unless the number of sweeps is fixed, it runs as the registered operator
 ``geonorm::center``: opaque to the compiler, so that its loop may look at the data. With a fixed number of sweeps a
-compiler sees plain tensor operations.
+compiler sees plain tensor operations; a graph for ONNX always has one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import can_look, check_exponent, check_values
+from .checks import can_look, check_exponent, check_values, exports_to_onnx
 from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
 from .median import middle_values
 from .solver import Solution, look, solve
@@ -50,6 +50,8 @@ def center(
         sweeps: a fixed number of sweeps in place of the adaptive stop.
         interior: φ is known to lie inside (1, ∞); spares a traced graph the median that φ = 1 would need.
     """
+    if sweeps is None and exports_to_onnx():
+        sweeps = 8 if not isinstance(phi, Tensor) and phi >= 1.5 else 24  # ONNX knows no operator of ours
     if sweeps is not None and torch.compiler.is_compiling():
         return _find(x, phi, weight, groups, sweeps, interior)
     if groups.joint:

@@ -27,6 +27,11 @@ def _is_opaque(value: Tensor) -> bool:
     return type(value) is not Tensor and type(value) is not Parameter and hasattr(value, "fake_mode")
 
 
+def exports_to_onnx() -> bool:
+    """Is the graph that is being traced one for ONNX, which has fewer operators than torch?"""
+    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
+
+
 def check_exponent(phi: Tensor) -> None:
     """φ ≥ 1, and a number."""
     if not bool((phi >= 1).all()):
