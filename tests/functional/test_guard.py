@@ -135,14 +135,17 @@ class TestFunctionTransforms:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), [KINDS[0], KINDS[2], KINDS[3], KINDS[5]])
 def test_compiled(kind: str, options: dict) -> None:
-    """One graph, forward and backward; clean batches, pulled samples and samples that are not finite."""
-    clean = torch.rand(8, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    """One graph, forward and backward; clean batches, pulled samples and samples that are not finite.
+
+    In float64: below φ = 2 a gradient in float32 turns on the last digit of values next to the center.
+    """
+    clean = torch.rand(8, 3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     pulled = clean.clone()
     pulled[3] *= 100
     broken = pulled.clone()
     broken[5, 1, 0, 0] = math.nan
     torch.compiler.reset()
-    plain, layer = (getattr(geonorm, kind)(3, guard=3.0, **options) for _ in range(2))
+    plain, layer = (getattr(geonorm, kind)(3, guard=3.0, dtype=torch.float64, **options) for _ in range(2))
     compiled = torch.compile(layer, fullgraph=True)
     for x in (clean, pulled, broken):
         results = []
@@ -153,7 +156,7 @@ def test_compiled(kind: str, options: dict) -> None:
             (y * torch.linspace(-1, 2, 48).reshape(3, 4, 4)).nansum().backward()
             results.append([y, values.grad, *(p.grad for p in own.parameters()), *own.buffers()])
         for found, expected in zip(*reversed(results), strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+            torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-7, equal_nan=True)
     assert layer.guard_counts.tolist() == [3, 2, 2, 1]
 
 
