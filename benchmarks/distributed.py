@@ -112,20 +112,27 @@ def step(model: nn.Module, batch: Tensor) -> None:
 
 def count(model: nn.Module, batch: Tensor) -> tuple[int, int, int]:
     """Collectives of a forward and of a backward, and the bytes that this process hands to them."""
-    original, calls = collectives.all_reduce, [0, 0]
+    reduce, gather, calls = collectives.all_reduce, dist.all_gather, [0, 0]
 
-    def counting(values: Tensor, *rest: Any) -> Tensor:
+    def sent(values: Tensor) -> None:
         calls[0] += 1
         calls[1] += values.numel() * values.element_size()
-        return original(values, *rest)
 
-    collectives.all_reduce = counting
+    def reducing(values: Tensor, *rest: Any) -> Tensor:
+        sent(values)
+        return reduce(values, *rest)
+
+    def gathering(parts: list[Tensor], values: Tensor, *rest: Any) -> None:
+        sent(values)
+        gather(parts, values, *rest)
+
+    collectives.all_reduce, dist.all_gather = reducing, gathering
     try:
         output = model(batch)
         forward = calls[0]
         output.sum().backward()
     finally:
-        collectives.all_reduce = original
+        collectives.all_reduce, dist.all_gather = reduce, gather
     return forward, calls[0] - forward, calls[1]
 
 
