@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import geonorm
 from geonorm.surgery.layouts import is_norm
+from outside_checks import outputs, stirred
 
 TIMM = {"resnet18": "batch", "efficientnet_b0": "batch", "convnext_atto": "layer", "vit_tiny_patch16_224": "layer"}
 TORCHVISION = {"resnet18": "batch", "efficientnet_b0": "batch", "convnext_tiny": "layer", "vit_b_16": "layer"}
@@ -26,23 +27,6 @@ def make(library: str, name: str) -> nn.Module:
     model = getattr(torchvision.models, name)(weights=None, num_classes=10)
     assert isinstance(model, nn.Module)
     return model
-
-
-def stirred(model: nn.Module) -> nn.Module:
-    """Parameters and statistics of norms away from their start."""
-    for module in model.modules():
-        if is_norm(module):
-            for parameter in module.parameters(recurse=False):
-                parameter.data.add_(torch.rand_like(parameter) * 0.2)
-            for buffer in module.buffers(recurse=False):
-                if buffer.is_floating_point():
-                    buffer.add_(torch.rand_like(buffer) * 0.2)
-    return model.eval()
-
-
-@torch.no_grad()
-def outputs(model: nn.Module, x: Tensor) -> Tensor:
-    return model.eval()(x)
 
 
 @pytest.mark.parametrize(("library", "name", "axes"), CASES)
