@@ -5,11 +5,14 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import geonorm
+from geonorm.surgery.pairs import trace
 from marks import slow_but
-from outside_models import OUTSIDE, trained
+from outside_models import OUTSIDE, pytorchcv, trained
+from shaken import shaken
 
 NORMS = {
     "bn": lambda c, d: getattr(nn, f"BatchNorm{d}d")(c),
@@ -169,6 +172,71 @@ def test_frozen_norms_are_fused() -> None:
     found, expected, report = fused_and_plain(model, torch.randn(5, 4))
     assert report.changed, report
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+class TestDropout:
+    """Dropout that is off does nothing: it parts no norm from its operation."""
+
+    class Functional(nn.Module):
+        def __init__(self, on: bool | None) -> None:
+            super().__init__()
+            self.conv, self.norm, self.on = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), on
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(F.dropout(self.conv(x), 0.5, self.training if self.on is None else self.on))
+
+    @pytest.mark.parametrize("kind", ["Dropout", "Dropout2d", "AlphaDropout", "FeatureAlphaDropout"])
+    @pytest.mark.parametrize("inplace", [False, True])
+    def test_behind_an_operation(self, kind: str, inplace: bool) -> None:
+        model = shake(nn.Sequential(nn.Conv2d(3, 4, 3), getattr(nn, kind)(0.5, inplace), nn.BatchNorm2d(4)))
+        found, expected, report = fused_and_plain(model, torch.randn(2, 3, 7, 7))
+        assert [(change.name, change.after) for change in report.changed] == [("2", "in 0")], report
+        assert "dropout" in report.changed[0].note
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+    def test_before_an_operation(self) -> None:
+        """The order of many heads."""
+        model = shake(nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3), nn.BatchNorm1d(3)))
+        found, expected, report = fused_and_plain(model, torch.randn(5, 4))
+        assert [(change.after, bool(change.note)) for change in report.changed] == [("in 2", True), ("in 2", False)]
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+    def test_as_a_function(self) -> None:
+        found, expected, report = fused_and_plain(shake(self.Functional(None)), torch.randn(2, 3, 7, 7))
+        assert report.changed
+        assert not report.left
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+    def test_that_is_on(self) -> None:
+        model = shake(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Dropout(0.5), nn.BatchNorm2d(4)))
+        model[1].train()
+        for kept in (model, shake(self.Functional(True))):
+            assert "no operation next to it" in geonorm.fuse(kept).left[0].reason
+
+    def test_with_hooks_or_a_forward_of_its_own(self) -> None:
+        class Always(nn.Dropout):
+            def forward(self, input: Tensor) -> Tensor:
+                return F.dropout(input, self.p, True)
+
+        hooked, patched, identity = nn.Dropout(0.5), nn.Dropout(0.5), nn.Identity()
+        hooked.register_forward_hook(lambda module, inputs, output: 2 * output)
+        patched.forward = identity.forward = lambda input: 2 * input
+        for between in (hooked, patched, identity, Always(0.5)):
+            model = shake(nn.Sequential(nn.Conv2d(3, 4, 3), between, nn.BatchNorm2d(4)))
+            assert "no operation next to it" in geonorm.fuse(model).left[0].reason
+
+    def test_other_verbs_see_it(self) -> None:
+        """They make models to be trained, where it is on."""
+        model = shake(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Dropout(0.5), nn.BatchNorm2d(4)))
+        assert trace(model).norms["2"].before is None
+        assert trace(model, inference=True).norms["2"].before == "0"
+
+    def test_a_network_with_dropout_in_each_block(self) -> None:
+        torch.manual_seed(0)
+        model = shaken(pytorchcv("channelnet", "channelnet", num_classes=10)).eval()
+        report = geonorm.fuse(model, example=torch.randn(1, 3, 224, 224))
+        assert len(report.changed) == 15, report
+        assert not report.left
 
 
 def test_a_gap_of_nan_is_none_to_pass() -> None:

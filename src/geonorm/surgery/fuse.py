@@ -23,6 +23,7 @@ from .select import Places, check_model
 
 _TOLERANCE = 1e-5
 _SPARE = 10  # how many times its own rounding a fused model may differ; deep networks were found at 3 and below
+_OFF = "dropout stands between them, and must stay off"
 _HARMLESS = (normalize_input, _stay_in_evaluation)  # hooks that say nothing else in evaluation
 
 
@@ -39,8 +40,8 @@ def fuse(model: nn.Module, example: Any = None) -> Report:
 
     with the norm's y = s·x + t. Each fused operation is compared with what it replaces on random inputs, and left if it
     differs by more than 1e-5 of the largest output (in half precision, by more than rounding). A norm before a
-    convolution with zero padding is left unless t = 0: the padding is not normalized. For inference; there is no way
-    back.
+    convolution with zero padding is left unless t = 0: the padding is not normalized. Dropout between them, if it is
+    off, is passed over, and must stay off. For inference; there is no way back.
 
     Args:
         model: a model in evaluation mode.
@@ -145,7 +146,7 @@ class _Snapshot(NamedTuple):
 def _fuse(model: nn.Module, proven: bool) -> Report:
     """``proven``: the whole model will be compared afterwards."""
     report, places, modules = Report("fuse"), Places(model), dict(model.named_modules())
-    graph = trace(model)
+    graph = trace(model, inference=True)
     if graph.failure:
         report.notes.append(f"the model could not be traced as a whole ({graph.failure})")
     done: list[str] = []
@@ -163,7 +164,9 @@ def _fuse(model: nn.Module, proven: bool) -> Report:
             report.left.append(Left(name or "(model)", type(module).__name__, reason))
             continue
         done.append(pair.operation)
-        report.changed.append(Change(name, type(module).__name__, f"in {pair.operation}"))
+        found = graph.norms.get(name)
+        note = _OFF if found is not None and pair.operation in found.over_dropout else ""
+        report.changed.append(Change(name, type(module).__name__, f"in {pair.operation}", note))
         if is_linear(modules[pair.operation]) and not proven:
             note = "a Linear was fused with a norm of its features, (N, C); give example= if its inputs have more dims"
             report.notes += [note] if note not in report.notes else []

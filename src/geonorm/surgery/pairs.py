@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import torch.nn.functional as F
 from torch import fx, nn
 
 from .layouts import is_norm, qualified_name
@@ -30,6 +31,7 @@ _ELEMENTWISE = {
     "sigmoid", "sigmoid_", "tanh", "tanh_", "hardswish", "hardsigmoid", "hardtanh", "softplus", "softsign", "prelu",
     "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout",
 }  # fmt: skip
+_DROPOUT = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
 
 _LOOKS = {
     "dtype", "device", "shape", "ndim", "layout", "is_cuda", "is_meta", "requires_grad",
@@ -45,12 +47,14 @@ class Neighbours(NamedTuple):
         after: the operations that take this norm's output, through elementwise functions or not, if nothing else does.
         directly: whether there is nothing between the norm and the operations after it.
         in_part: whether only a part of the model was traced: what happens between parts is not known.
+        over_dropout: those of the operations that dropout, switched off, stands between.
     """
 
     before: str | None
     after: tuple[str, ...]
     directly: bool
     in_part: bool
+    over_dropout: frozenset[str] = frozenset()
 
 
 class Graph(NamedTuple):
@@ -119,12 +123,13 @@ def spatial_dim(operation: Any) -> int:
     return 1 if is_linear(operation) else len(operation.kernel_size)
 
 
-def trace(model: nn.Module) -> Graph:
+def trace(model: nn.Module, inference: bool = False) -> Graph:
     """The norms of a model and the operations around them, with the defaults of optional inputs.
 
     A model that cannot be traced as a whole is traced in its parts: what lies inside one part is found all the same.
+    For ``inference``, dropout that is off is passed over.
     """
-    reading = _Reading(model)
+    reading = _Reading(model, inference)
     # Tracing runs the model's own code, which may leave its marks on it.
     kept = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
     try:
@@ -151,7 +156,8 @@ def trace(model: nn.Module) -> Graph:
 class _Reading:
     """What is found while a model, or its parts, are traced."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, inference: bool) -> None:
+        self.inference = inference
         self.names = {id(module): name for name, module in model.named_modules()}
         self.norms = {id(module) for module in model.modules() if is_norm(module)}
         self.found: dict[str, Neighbours] = {}
@@ -170,19 +176,21 @@ class _Reading:
                 self.read(child, in_part=True)
             return f"{type(error).__name__}: {error}".split("\n", 1)[0]
         modules = {node: part.get_submodule(str(node.target)) for node in nodes if node.op == "call_module"}
+        off = {node for node in nodes if self.inference and _is_dropout_off(node, modules.get(node))}
         for node in nodes:
             if node.op == "get_attr" and not all(map(_only_looks, node.users)):  # a parameter used past its module
                 self._count(part.get_submodule(str(node.target).rpartition(".")[0]))
         for node, module in modules.items():
             self._count(module)
             if id(module) in self.norms:
-                before = _before(node, modules)
-                after, directly = _after(node, modules)
+                before, over = _before(node, modules, off)
+                after, directly, over_too = _after(node, modules, off)
                 self.found[self.names[id(module)]] = Neighbours(
                     None if before is None else self.names[id(before)],
                     tuple(dict.fromkeys(self.names[id(operation)] for operation in after)),
                     directly,
                     in_part,
+                    frozenset(self.names[id(operation)] for operation in [*over, *over_too]),
                 )
         return ""
 
@@ -204,31 +212,51 @@ def _first_input(node: fx.Node) -> fx.Node | None:
 
 
 def _does_nothing(module: nn.Module | None) -> bool:
-    return isinstance(module, nn.Identity) and not module._forward_hooks and not module._forward_pre_hooks
+    return isinstance(module, nn.Identity) and _is_plain(module)
 
 
-def _before(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> nn.Module | None:
-    source = _first_input(node)
-    while source is not None and _does_nothing(modules.get(source)) and len(source.users) == 1:
+def _is_plain(module: nn.Module) -> bool:
+    """Whether a call does what the class says, and no more."""
+    return not (module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)
+
+
+def _is_dropout_off(node: fx.Node, module: nn.Module | None) -> bool:
+    if module is not None:
+        return type(module).__module__ == "torch.nn.modules.dropout" and not module.training and _is_plain(module)
+    return node.op == "call_function" and node.target in _DROPOUT and node.kwargs.get("training") is False
+
+
+def _before(
+    node: fx.Node, modules: dict[fx.Node, nn.Module], off: set[fx.Node]
+) -> tuple[nn.Module | None, list[nn.Module]]:
+    """The operation, and again if dropout stands between."""
+    source, over = _first_input(node), False
+    while source is not None and (_does_nothing(modules.get(source)) or source in off) and len(source.users) == 1:
+        over = over or source in off
         source = _first_input(source)
     if source is None or not takes_norms(modules.get(source)) or len(source.users) != 1:
-        return None
-    return modules[source]
+        return None, []
+    return modules[source], [modules[source]] if over else []
 
 
-def _after(node: fx.Node, modules: dict[fx.Node, nn.Module]) -> tuple[list[nn.Module], bool]:
-    operations, directly, waiting = [], True, list(node.users)
+def _after(
+    node: fx.Node, modules: dict[fx.Node, nn.Module], off: set[fx.Node]
+) -> tuple[list[nn.Module], bool, list[nn.Module]]:
+    """The operations, whether directly, and those that dropout stands between."""
+    operations, directly, over_dropout = [], True, []
+    waiting = [(user, False) for user in node.users]
     while waiting:
-        user = waiting.pop(0)
+        user, over = waiting.pop(0)
         module = modules.get(user)
         if module is not None and takes_norms(module):
             operations.append(module)
-        elif _does_nothing(module) or _is_elementwise(user, module):
-            directly = directly and _does_nothing(module)
-            waiting += list(user.users)
+            over_dropout += [module] if over else []
+        elif _does_nothing(module) or user in off or _is_elementwise(user, module):
+            directly = directly and (_does_nothing(module) or user in off)
+            waiting += [(next_user, over or user in off) for next_user in user.users]
         else:
-            return [], False
-    return operations, directly
+            return [], False, []
+    return operations, directly, over_dropout
 
 
 def _is_elementwise(node: fx.Node, module: nn.Module | None) -> bool:
