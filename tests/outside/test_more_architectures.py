@@ -39,7 +39,7 @@ TIMM = {
     "repvgg_a0": Timm(61, 44),  # 17 branches that are a norm alone
     "inception_v4": Timm(149, 149),
     "cspresnet50": Timm(55, 55),
-    "levit_128s": Timm(52, 4, 224),  # dense layers whose output is reshaped in front of the norm
+    "levit_128s": Timm(52, 6, 224),  # dense layers whose output is reshaped in front of the norm; two heads fuse
     "mixer_s32_224": Timm(17, 0, 224),
     "swin_tiny_patch4_window7_224": Timm(29, 0, 224),
     "edgenext_xx_small": Timm(20, 0),
