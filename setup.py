@@ -10,7 +10,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
-LIBRARY = Path("geonorm") / "ops" / "libgeonorm.so"
+LIBRARY = Path("geonorm") / "ops" / "cpu" / "libgeonorm.so"
 
 
 class BuildWithKernels(build_py):

@@ -19,7 +19,8 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     const LanePlace<E> dx = block.in(job, (E*)job.dx);
     // What the second pass would have to fetch again, if it fits the cache, and powers, which cost more than a place there.
     const int64_t size = rows * WIDTH, bytes = size * (int64_t)sizeof(T), powers = POWER == GENERAL;
-    const bool copy = bytes * (2 + powers) <= CACHE_BYTES, keep = powers && bytes <= (int64_t)KEEP_BYTES;
+    const bool whole = job.task == WHOLE_JOB;
+    const bool copy = whole && bytes * (2 + powers) <= CACHE_BYTES, keep = whole && powers && bytes <= (int64_t)KEEP_BYTES;
     T* memory = copy || keep ? (T*)scratch.get(bytes * ((copy ? 2 : 0) + (keep ? 1 : 0))) : nullptr;
     T *kept = keep ? memory : nullptr, *copies = copy && memory ? memory + (keep ? size : 0) : nullptr;
     T* copied_g = copies ? copies + size : nullptr;
@@ -47,7 +48,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     LaneSum<T> g0[VECTORS], g1[VECTORS], d0[VECTORS];
     PullSums<T> pulled[VECTORS];
     PushSums<T> pushed[VECTORS];
-    for (int64_t i = 0; i < rows;) {
+    for (int64_t i = job.task == SPREAD_OUT ? rows : 0; i < rows;) {
         int64_t end = rows - i < 256 ? rows : i + 256;
         for (; i < end; i++) {
             ask_for<WIDTH>(x.row(i + AHEAD)), ask_for<WIDTH>(g.row(i + AHEAD));
@@ -75,9 +76,16 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
             const double* state = job.state + group * STATE_SIZE;
             double directions = PLAIN ? rows * state[MEAN_Z] : d0[j].wide[k];
             double sum_g = g0[j].wide[k], sum_gx = g1[j].wide[k], a = alpha[j][k], h = gamma[j][k];
-            Flow flow = flow_of(job, state, phi_of<T>(job, group), POWER, (double)rows, a * h * sum_g, h * sum_gx,
-                                a * directions, pulled[j].slope.wide[k], pulled[j].moment.wide[k],
-                                pushed[j].count.wide[k]);
+            if (job.task == ADD_UP) {
+                const double parts[] = {sum_g, sum_gx, directions, pulled[j].slope.wide[k], pulled[j].moment.wide[k],
+                                        pushed[j].count.wide[k]};
+                for (int i = 0; i < PARTS; i++) job.found[group * PARTS + i] = parts[i];
+                continue;
+            }
+            Flow flow = !whole ? given_flow(job, group)
+                               : flow_of(job, state, phi_of<T>(job, group), POWER, (double)rows, a * h * sum_g,
+                                         h * sum_gx, a * directions, pulled[j].slope.wide[k],
+                                         pulled[j].moment.wide[k], pushed[j].count.wide[k]);
             by_spread[j][k] = (T)flow.spread, by_center[j][k] = (T)flow.center;
             edge_lower[j][k] = (T)flow.edge_lower, edge_upper[j][k] = (T)flow.edge_upper;
             double dz = state[RHO] * h * sum_g + flow.spread * directions;
@@ -86,6 +94,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
             d_phi[group] = PHI ? flow.d_phi : 0;
         }
     }
+    if (job.task == ADD_UP) return;
     PushSums<T> ignored;
     for (int64_t i = 0; i < rows; i++) {
         if (!copies) ask_for<WIDTH>(x.row(i + AHEAD)), ask_for<WIDTH>(g.row(i + AHEAD));
@@ -123,7 +132,7 @@ static void backward_lane_block(const Job& job, const LaneBlock<typename Computi
         else if (one != power)
             power = one == EDGES || power == EDGES ? EDGES : GENERAL;  // equal values beside others
     }
-    const bool plain = job.spread <= RMS;
+    const bool plain = job.task == WHOLE_JOB && job.spread <= RMS;
     const bool need_phi = job.d_phi && job.centered && power != EDGES;
     if (plain) {
         if (need_phi) return backward_lanes_as<E, GENERAL, true, true>(job, block, sums, d_phi, scratch);

@@ -37,7 +37,8 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     const V c = all((T)state[CENTER]), rho = all((T)state[RHO]);
 
     // A power costs more than a place in the cache.
-    T* kept = POWER == GENERAL && n * sizeof(T) <= KEEP_BYTES ? (T*)scratch.get(n * sizeof(T)) : nullptr;
+    const bool whole = job.task == WHOLE_JOB, keeps = POWER == GENERAL && whole && n * sizeof(T) <= KEEP_BYTES;
+    T* kept = keeps ? (T*)scratch.get(n * sizeof(T)) : nullptr;
 
     // Sums: Σαγg, Σγg·x̂ and Σασ over the group, and what the slope and the spread add up.
     double with_center = 0, with_spread = 0, directions = 0, sum_g = 0, sum_gx = 0, sum_d = 0;
@@ -64,7 +65,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
         sums[D_GAMMA] = sum_gx, sums[D_BETA] = sum_g, sums[D_SHIFT] = sum_d;
         sum_g = sum_gx = sum_d = 0;
     };
-    for (int64_t run = 0; run < job.runs; run++) {
+    for (int64_t run = 0; run < (job.task == SPREAD_OUT ? 0 : job.runs); run++) {
         const E *xr = run_of<E>(job, group, run), *gr = g + run * job.run_stride;
         if (per_run) {
             alpha = of.alpha_of(run), gamma = of.gamma_of(run);
@@ -108,11 +109,18 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
         directions = (double)of.alpha_of(0) * run_sums[D_SHIFT];
     }
 
+    if (job.task == ADD_UP) {
+        const double parts[] = {run_sums[D_BETA], run_sums[D_GAMMA], run_sums[D_SHIFT],
+                                pulled.slope.all(), pulled.moment.all(), pushed.count.all()};
+        for (int i = 0; i < PARTS; i++) job.found[group * PARTS + i] = parts[i];
+        return;
+    }
     const Flow flow =
+        !whole ? given_flow(job, group) :
         flow_of(job, state, phi_of<T>(job, group), POWER, (double)n, with_center, with_spread, directions,
                 pulled.slope.all(), pulled.moment.all(), pushed.count.all());
     d_phi = PHI ? flow.d_phi : state[CENTER] - state[CENTER];  // 0, or the NaN of a broken group
-    if (!per_value) {
+    if (!per_value && whole) {
         for (int64_t run = 0; run < (per_run ? job.runs : 1); run++) {
             double* sums = run_sums + run * SUMS;
             double dz = state[RHO] * of.gamma_of(run) * sums[D_BETA] + flow.spread * sums[D_SHIFT];
@@ -159,7 +167,7 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
     typedef typename Computing<E>::T T;
     const double* state = job.state + group * STATE_SIZE;
     const double phi = phi_of<T>(job, group);
-    const bool plain = job.spread <= RMS && (job.parameters != PER_VALUE || (!job.alphas && !job.shifts));
+    const bool plain = job.task == WHOLE_JOB && job.spread <= RMS && (job.parameters != PER_VALUE || (!job.alphas && !job.shifts));
     const Power power = power_of(job, state, phi);
     const bool has_phi = power == ROOT || power == ANY || power == GENERAL || phi == 2;
     const bool need_phi = job.d_phi && has_phi && state[UNIT] > 0;

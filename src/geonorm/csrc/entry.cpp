@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "decide.h"
 #include "kernels.h"
+#include "layout.h"
 #include "pages.h"
 #include "pool.h"
 
@@ -120,15 +122,11 @@ static void follow(void* buffer, int64_t i, double value, double momentum) {
 }
 
 template <class T>
-static void report(const Job& job) {
+static void update_running(const Job& job) {
     const int64_t groups = group_count(job);
     const double m = (double)group_size(job), unbiased = m > 1 ? m / (m - 1) : NAN;
     for (int64_t i = 0; i < groups; i++) {
         const double* state = job.state + i * STATE_SIZE;
-        if (job.center) ((T*)job.center)[i] = (T)state[CENTER];
-        if (job.spread_out) ((T*)job.spread_out)[i] = (T)state[SPREAD];
-        if (job.mean) ((T*)job.mean)[i] = (T)state[MEAN];
-        if (job.var) ((T*)job.var)[i] = (T)state[VAR];
         follow<T>(job.running_mean, i, state[MEAN], job.momentum);
         follow<T>(job.running_var, i, state[VAR] * unbiased, job.momentum);
         follow<T>(job.running_center, i, state[CENTER], job.momentum);
@@ -143,27 +141,34 @@ static int64_t tensor_bytes(const Job& job) {
     return elements * element_size(job);
 }
 
-// φ of a job from the offsets that are learned, and dφ/dθ on the way back.
+// φ of a job from the offsets θ that are learned, and dφ/dθ on the way back. Near the ends of the range the sigmoid is
+// flat: a gradient that leads away from them gets the slope where flatness begins, as in geonorm/ops/learned.py.
 template <class T>
 class LearnedPhi {
    public:
     explicit LearnedPhi(Job& job) : job_(job) {
         if (!(job.phi_high > 0)) return;
+        offsets_ = (const T*)job.phis;
         values_.resize(job.phi_count);
-        for (int64_t i = 0; i < job.phi_count; i++) {
-            const double offset = ((const T*)job.phis)[i];
-            values_[i] = (T)(job.phi_low + (job.phi_high - job.phi_low) / (1 + exp(-(offset + job.phi_start))));
-        }
+        for (int64_t i = 0; i < job.phi_count; i++)
+            values_[i] = (T)(job.phi_low + (job.phi_high - job.phi_low) / (1 + exp(-position(i))));
         job.phis = values_.data();
     }
     void finish() const {
-        const double low = job_.phi_low, high = job_.phi_high;
-        for (size_t i = 0; i < values_.size() && job_.d_phi; i++)
-            ((T*)job_.d_phi)[i] *= (T)((values_[i] - low) * (high - values_[i]) / (high - low));
+        const double flat = 4.5, width = job_.phi_high - job_.phi_low;
+        for (size_t i = 0; i < values_.size() && job_.d_phi; i++) {
+            T& gradient = ((T*)job_.d_phi)[i];
+            const bool leads_back = gradient * position(i) > 0;  // a step goes against the gradient
+            const double t = leads_back && fabs(position(i)) > flat ? flat : position(i);
+            gradient *= (T)(width / ((1 + exp(t)) * (1 + exp(-t))));
+        }
     }
 
    private:
+    double position(int64_t i) const { return (double)offsets_[i] + job_.phi_start; }
+
     const Job& job_;
+    const T* offsets_ = nullptr;
     std::vector<T> values_;
 };
 
@@ -249,24 +254,18 @@ static double far_by_deviations(const Samples& of, int64_t sample) {
     return sqrt(sum);
 }
 
-// Moments of a batch whose samples have been judged and pulled, from the moments of each. k = ∞ judges nobody.
+// Moments of a batch whose samples have been judged and pulled, from the moments of each.
 template <class T>
 static Status guarded_moments(const T* mean, const T* deviation, int64_t samples, int64_t channels, double k,
-                              int64_t threads, T* factor, T* center, T* total, T* var) {
-    std::vector<T> rest(samples + channels + 1);
-    const Verdict<T> verdict(factor, rest.data(), center, rest.data() + samples, &rest.back(), samples, channels);
+                              int64_t threads, T* numbers, T* total, T* var) {
+    const Verdict<T> verdict(numbers, samples, channels);
     std::unique_ptr<T[]> squares(new T[samples * channels]);
     for (int64_t i = 0; i < samples * channels; i++) squares[i] = deviation[i] * deviation[i];
-    if (k < INFINITY) {
-        Samples of = {};
-        of.mean = mean, of.var = squares.get(), of.samples = samples, of.channels = channels;
-        of.far = far_by_deviations<T>, of.values = deviation;
-        const Status status = judge(of, verdict, k, threads);
-        if (status != DONE) return status;
-    } else {
-        for (int64_t i = 0; i < samples; i++) verdict.factor[i] = 1;
-        for (int64_t c = 0; c < channels; c++) verdict.center[c] = 0;
-    }
+    Samples of = {};
+    of.mean = mean, of.var = squares.get(), of.samples = samples, of.channels = channels;
+    of.far = far_by_deviations<T>, of.values = deviation;
+    const Status status = judge(of, verdict, k, threads);
+    if (status != DONE) return status;
     std::vector<double> sums(2 * channels, 0.0);
     double *about = sums.data(), *spread = about + channels;
     const auto pulled = [&](int64_t i, int64_t c) {
@@ -336,15 +335,15 @@ static Status forward(Job job) {
         if (status != DONE) return status;
     }
     const PulledSamples<T> pulled(job);
-    ask_for_large_pages(job.y, tensor_bytes(job));
+    if (job.y) ask_for_large_pages(job.y, tensor_bytes(job));
     std::atomic<int64_t> worst{DONE};
     in_chunks(units, chunk_size(job, units), threads_for(job), [&](int64_t, int64_t first, int64_t last) {
         if (worst.load(std::memory_order_relaxed) != DONE) return;
         Status status = chosen().forward(job, first, last);
         if (status != DONE) worst.store(status);
     });
-    if (worst.load() != DONE) return (Status)worst.load();
-    report<T>(job);
+    if (worst.load() != DONE || job.task != WHOLE_JOB) return (Status)worst.load();
+    update_running<T>(job);
     pulled.count();
     return DONE;
 }
@@ -363,7 +362,7 @@ template <class T>
 static Status backward(Job job) {
     const LearnedPhi<T> learned(job);
     const PulledSamples<T> pulled(job);
-    ask_for_large_pages(job.dx, tensor_bytes(job));
+    if (job.dx) ask_for_large_pages(job.dx, tensor_bytes(job));
     const int64_t groups = group_count(job), units = unit_count(job);
     const bool per_value = job.parameters == PER_VALUE;
     const int64_t runs = job.parameters == PER_RUN ? job.runs : 1, members = per_value ? group_size(job) : 0;
@@ -393,6 +392,7 @@ static Status backward(Job job) {
         }
     });
 
+    if (job.task != WHOLE_JOB) return DONE;
     if (per_value) {
         for (int k = 0; k < SUMS; k++) {
             if (!outputs[k]) continue;
@@ -422,6 +422,13 @@ static bool sound(const Job& job) {
                                              : job.segments == 1 && job.rows == job.samples * job.positions;
         if (!(job.guard > 0) || !job.verdict || job.samples < 1 || job.positions < 1 || job.offsets || !fits) return false;
     }
+    if (job.task < WHOLE_JOB || job.task > SPREAD_OUT) return false;
+    if (job.task != WHOLE_JOB) {  // parts are of groups with one set of parameters, and have somewhere to put what they find
+        const bool needs_points = job.task != WRITE && job.task != ADD_UP;
+        const bool finds = job.task == MEASURE || job.task == SWEEP || job.task == ADD_UP;
+        if (job.parameters != PER_GROUP || job.guard != 0 || job.offsets || (needs_points && !job.points)) return false;
+        if ((finds && !job.found) || (job.task == WRITE && !job.y)) return false;
+    }
     if (job.layout == ROWS)
         return job.groups >= 0 && job.runs >= 1 && job.length >= 1 && (job.parameters != PER_VALUE || job.runs == 1);
     return job.layout == LANES && job.segments >= 0 && job.features >= 1 && job.parameters == PER_GROUP &&
@@ -436,14 +443,16 @@ GN_EXPORT void geonorm_use_openmp(void* parallel) {
     geonorm::openmp_process = getpid();
 }
 
-GN_EXPORT int64_t geonorm_job_size() { return sizeof(geonorm::Job); }
-
-GN_EXPORT int64_t geonorm_state_size() { return geonorm::STATE_SIZE; }
+// Names and offsets of the fields of a job, names of the columns of the state.
+GN_EXPORT const char* geonorm_layout() {
+    static const std::string layout = geonorm::layout();
+    return layout.c_str();
+}
 
 GN_EXPORT const char* geonorm_instruction_set() { return geonorm::chosen().name; }
 
 GN_EXPORT int64_t geonorm_forward(const geonorm::Job* job) {
-    if (!geonorm::sound(*job) || !job->y) return geonorm::WRONG;
+    if (!geonorm::sound(*job) || job->task > geonorm::WRITE) return geonorm::WRONG;
     try {
         return job->dtype == geonorm::FLOAT64 ? geonorm::forward<double>(*job) : geonorm::forward<float>(*job);
     } catch (...) {
@@ -452,7 +461,9 @@ GN_EXPORT int64_t geonorm_forward(const geonorm::Job* job) {
 }
 
 GN_EXPORT int64_t geonorm_backward(const geonorm::Job* job) {
-    if (!geonorm::sound(*job) || !job->g || !job->dx) return geonorm::WRONG;
+    const bool adds_up = job->task == geonorm::ADD_UP;
+    if (!geonorm::sound(*job) || !job->g || (!job->dx && !adds_up)) return geonorm::WRONG;
+    if (job->task != geonorm::WHOLE_JOB && !adds_up && job->task != geonorm::SPREAD_OUT) return geonorm::WRONG;
     try {
         return job->dtype == geonorm::FLOAT64 ? geonorm::backward<double>(*job) : geonorm::backward<float>(*job);
     } catch (...) {
@@ -460,18 +471,18 @@ GN_EXPORT int64_t geonorm_backward(const geonorm::Job* job) {
     }
 }
 
-// `factor`, `center`, `total` and `var` are filled; all arrays are of float, or of double if `wide`.
+// `verdict`, `total` and `var` are filled; all arrays are of float, or of double if `wide`.
 GN_EXPORT int64_t geonorm_guarded_moments(const void* mean, const void* deviation, int64_t samples, int64_t channels,
-                                          double k, int64_t threads, int64_t wide, void* factor, void* center,
-                                          void* total, void* var) {
-    if (samples < 1 || channels < 1 || !(k > 0) || !mean || !deviation || !factor || !center || !total || !var)
+                                          double k, int64_t threads, int64_t wide, void* verdict, void* total,
+                                          void* var) {
+    if (samples < 1 || channels < 1 || !(k > 0) || !mean || !deviation || !verdict || !total || !var)
         return geonorm::WRONG;
     try {
         if (wide)
             return geonorm::guarded_moments((const double*)mean, (const double*)deviation, samples, channels, k,
-                                            threads, (double*)factor, (double*)center, (double*)total, (double*)var);
+                                            threads, (double*)verdict, (double*)total, (double*)var);
         return geonorm::guarded_moments((const float*)mean, (const float*)deviation, samples, channels, k, threads,
-                                        (float*)factor, (float*)center, (float*)total, (float*)var);
+                                        (float*)verdict, (float*)total, (float*)var);
     } catch (...) {
         return geonorm::REFUSED;
     }
@@ -488,4 +499,36 @@ GN_EXPORT int64_t geonorm_offsets(const int64_t* batch, int64_t rows, int64_t nu
     }
     while (segment < number) offsets[++segment] = rows;
     return geonorm::DONE;
+}
+
+// φ, eps, number of values, the extremes, y, and the five sums at y in units of the range, to direction, bound on the
+// error, step, whether it ends the search, and the bound after it. Other backends decide by the same formulas: tests
+// compare them.
+GN_EXPORT void geonorm_evaluate(const double* given, double* found) { geonorm::chosen().evaluate(given, found); }
+
+// Searches over several processes, a row of decide::COLUMNS numbers per group, after their k-th sweep: `parts` has what each
+// process has summed, SWEPT numbers of all groups. For k = 0 they only find their places. Returns how many go on.
+GN_EXPORT int64_t geonorm_advance(double* rows, int64_t groups, const double* parts, int64_t processes, int64_t k,
+                                  int64_t wide, int64_t adaptive) {
+    using namespace geonorm::decide;
+    const double eps = wide ? 2.220446049250313e-16 : 1.1920928955078125e-07;
+    int64_t going_on = 0;
+    for (int64_t i = 0; i < groups; i++) {
+        double* row = rows + i * COLUMNS;
+        if (row[ACTIVE] > 0 && k > 0) {
+            Sums all = {};
+            for (int64_t p = 0; p < processes; p++) {
+                Sums one;
+                for (int j = 0; j < geonorm::SWEPT; j++) one.of[j] = parts[(p * geonorm::SWEPT + j) * groups + i];
+                if (p)
+                    all.add(one);
+                else
+                    all = one;
+            }
+            advance(row, all, k, eps, adaptive);
+        }
+        going_on += row[ACTIVE] > 0;
+        place(row, wide);
+    }
+    return going_on;
 }

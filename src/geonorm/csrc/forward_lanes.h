@@ -38,7 +38,7 @@ static void measure_lanes(const LaneBlock<T>& block, LanePlace<const E> x, T* u,
         for (int l = 0; l < WIDTH; l++) {
             int j = l / N, k = l % N;
             m[l].lowest = lowest[j][k], m[l].highest = highest[j][k];
-            good = finish_moments(m[l], base[j][k], sum[l], squares[l], block.rows) && good;
+            good = finish_moments<T>(m[l], base[j][k], sum[l], squares[l], block.rows, 256) && good;
             if (m[l].finite) base[j][k] = (T)m[l].mean;
         }
         if (good) break;
@@ -47,7 +47,7 @@ static void measure_lanes(const LaneBlock<T>& block, LanePlace<const E> x, T* u,
 
 template <class T>
 static void solve_lanes(const T* u, const LaneBlock<T>& block, const double* phi, const Moments* m, T* sample,
-                        double* center) {
+                        double* center, double* bound, double* sweeps) {
     enum { WIDTH = LaneBlock<T>::WIDTH };
     LaneSearch<T> lanes;
     bool solve[WIDTH];
@@ -75,7 +75,10 @@ static void solve_lanes(const T* u, const LaneBlock<T>& block, const double* phi
     lanes.approach(u, block.rows, m);
     lanes.run(u, block.rows, sample);
     for (int l = 0; l < WIDTH; l++)
-        if (solve[l]) center[l] = lanes.search[l].center;
+        if (solve[l]) {
+            const Search& one = lanes.search[l];
+            center[l] = one.center, bound[l] = one.bound, sweeps[l] = one.sweeps;
+        }
 }
 
 template <class E>
@@ -89,6 +92,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
         for (int64_t l = 0; l < block.width; l++) {
             double* state = job.state + (block.group + l) * STATE_SIZE;
             for (int i = 0; i < STATE_SIZE; i++) state[i] = 0;
+            state[BY] = 1;
             if (job.spread == NO_SPREAD) state[SPREAD] = 1;
         }
         return DONE;
@@ -110,7 +114,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
     Moments m[WIDTH];
     measure_lanes<E, T>(block, block.template in_x<E>(job), u, m);
     V removed[VECTORS], shift[VECTORS], scale[VECTORS], offset[VECTORS];
-    double center[WIDTH], lower[WIDTH], upper[WIDTH];
+    double center[WIDTH], lower[WIDTH], upper[WIDTH], bound[WIDTH], sweeps[WIDTH];
     for (int l = 0; l < block.width; l++) {
         if (!m[l].finite) {
             for (int64_t i = 0; i < rows; i++) {
@@ -122,7 +126,8 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
             return REFUSED;
         }
         center[l] = !job.centered ? 0 : m[l].lowest == m[l].highest ? m[l].lowest : m[l].mean;
-        lower[l] = upper[l] = center[l];
+        lower[l] = upper[l] = center[l], sweeps[l] = 0;
+        bound[l] = job.centered && !edges && m[l].lowest != m[l].highest ? m[l].slack : 0;
         if (edges && m[l].finite) {
             lower[l] = m[l].lowest, upper[l] = m[l].highest;
             if (phi[0] == 1) {
@@ -132,7 +137,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
             center[l] = 0.5 * lower[l] + 0.5 * upper[l];
         }
     }
-    if (job.centered && !edges) solve_lanes<T>(u, block, phi, m, sample, center);
+    if (job.centered && !edges) solve_lanes<T>(u, block, phi, m, sample, center, bound, sweeps);
 
     for (int j = 0; j < VECTORS; j++) {
         V alpha = block.parameters(job, job.alphas, j, job.alpha), c;
@@ -142,11 +147,12 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
             int l = j * N + k;
             double* state = job.state + (block.group + l) * STATE_SIZE;
             if (!m[l].finite) {
-                set_broken(state);
+                set_broken(state, rows);
                 removed[j][k] = (T)NAN;
                 continue;
             }
             state[CENTER] = rounded<T>(center[l]);
+            set_certificate<T>(state, center[l], bound[l], sweeps[l], rows);
             state[LOWER] = edges ? lower[l] : state[CENTER], state[UPPER] = edges ? upper[l] : state[CENTER];
             state[MEAN] = rounded<T>(m[l].mean), state[VAR] = rounded<T>(m[l].var);
             state[MEAN_Z] = m[l].mean - (double)alpha[k] * state[CENTER] + shift[j][k];
@@ -178,7 +184,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
             psi[l] = job.psi;
             middle[l] = sizes[l].lowest == sizes[l].highest ? sizes[l].lowest : sizes[l].mean;
         }
-        if (job.spread == ROBUST) solve_lanes<T>(second, block, psi, sizes, sample, middle);
+        if (job.spread == ROBUST) solve_lanes<T>(second, block, psi, sizes, sample, middle, bound, sweeps);
         for (int l = 0; l < block.width; l++) {
             double* state = job.state + (block.group + l) * STATE_SIZE;
             if (!m[l].finite) continue;
@@ -194,6 +200,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
         }
     }
 
+    if (!job.y) return DONE;
     const LanePlace<E> y = block.in(job, (E*)job.y);
     for (int j = 0; j < VECTORS; j++) {
         V rho = all((T)0);

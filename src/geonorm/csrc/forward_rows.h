@@ -16,7 +16,8 @@ struct MomentSums {
 
     MomentSums(T base_, T some_) : lowest(all(some_)), highest(all(some_)), some(all(some_)), base(all(base_)) {}
 
-    void add(const T* x, int64_t n) {
+    template <class E>
+    void add(const E* x, int64_t n) {
         for (int64_t i = 0; i < n; i += BLOCK) {
             V s = {}, q = {};
             each_piece<T>(i, n - i < BLOCK ? n : i + BLOCK, [&](auto piece) __attribute__((always_inline)) {
@@ -33,20 +34,29 @@ struct MomentSums {
         m.lowest = lowest[0], m.highest = highest[0];
         for (int l = 1; l < Of<T>::N; l++)
             m.lowest = least_of(m.lowest, lowest[l]), m.highest = most_of(m.highest, highest[l]);
-        return finish_moments(m, base[0], sum, squares, count);
+        return finish_moments<T>(m, base[0], sum, squares, count, BLOCK / Of<T>::N);
     }
 };
 
-template <class T>
-static bool all_finite(const T* x, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        if (!(x[i] - x[i] == 0)) return false;
+template <class E>
+static bool all_finite(const Job& job, int64_t group) {
+    for (int64_t run = 0; run < job.runs; run++) {
+        const E* x = run_of<E>(job, group, run);
+        for (int64_t i = 0; i < job.length; i++)
+            if (!(widen(x[i]) - widen(x[i]) == 0)) return false;
+    }
     return true;
 }
 
-// Copies a group into u (unless it lies there already) and measures it on the way, while it is in the nearest cache.
 template <class E, class T>
-static Moments measure_rows(const Job& job, int64_t group, T* u, bool copy) {
+static void add_runs(MomentSums<T>& sums, const Job& job, int64_t group) {
+    if (is_packed(job) && !job.places) return sums.add(run_of<E>(job, group, 0), job.runs * job.length);
+    for (int64_t run = 0; run < job.runs; run++) sums.add(run_of<E>(job, group, run), job.length);
+}
+
+// Measures a group; into u, if there is one, it is copied on the way, while it is in the nearest cache.
+template <class E, class T>
+static Moments measure_rows(const Job& job, int64_t group, T* u) {
     const int64_t count = job.runs * job.length;
     T base = 0;
     int few = count < 16 ? (int)count : 16;
@@ -57,8 +67,8 @@ static Moments measure_rows(const Job& job, int64_t group, T* u, bool copy) {
     base /= (T)few;
     if (!(base - base == 0)) base = 0;
     MomentSums<T> sums(base, (T)widen(run_of<E>(job, group, 0)[0]));
-    if (!copy) {
-        sums.add(u, count);
+    if (!u) {
+        add_runs<E>(sums, job, group);
     } else {
         int64_t done = 0, seen = 0;
         for (int64_t run = 0; run < job.runs; run++) {
@@ -77,36 +87,36 @@ static Moments measure_rows(const Job& job, int64_t group, T* u, bool copy) {
     }
     Moments m;
     if (!sums.finish(m, count)) {
-        MomentSums<T> again((T)m.mean, u[0]);
-        again.add(u, count);
+        MomentSums<T> again((T)m.mean, (T)widen(run_of<E>(job, group, 0)[0]));
+        u ? again.add(u, count) : add_runs<E>(again, job, group);
         again.finish(m, count);
     }
     return m;
 }
 
-// The center of packed values and, for φ = 1 and ∞, the two values it lies between.
+// A center, how well it is known, and for φ = 1 and ∞ the two values it lies between.
+struct FoundCenter {
+    double center, lower, upper, bound, sweeps;
+};
+
+// The center of packed values.
 template <class T>
-static void find_center(const T* u, int64_t n, double phi, const Moments& m, T* second, double* state, State center,
-                        State lower, State upper) {
-    if (phi == 2 || m.lowest == m.highest) {
-        double value = m.lowest == m.highest ? m.lowest : m.mean;
-        state[center] = state[lower] = state[upper] = rounded<T>(value);
-        return;
-    }
+static FoundCenter find_center(const T* u, int64_t n, double phi, const Moments& m, T* second) {
+    if (m.lowest == m.highest) return {m.lowest, m.lowest, m.lowest, 0, 0};
+    if (phi == 2) return {m.mean, m.mean, m.mean, m.slack, 0};
     if (phi == 1 || phi == INFINITY) {
-        state[lower] = m.lowest, state[upper] = m.highest;
+        double lower = m.lowest, upper = m.highest;
         if (phi == 1) {
             memcpy(second, u, n * sizeof(T));
-            middle_values(second, n, state[lower], state[upper]);
+            middle_values(second, n, lower, upper);
         }
-        state[center] = rounded<T>(0.5 * state[lower] + 0.5 * state[upper]);
-        return;
+        return {0.5 * lower + 0.5 * upper, lower, upper, 0, 0};
     }
     Exponent exponent = exponent_of(phi);
     Search search;
     search.start(phi, Of<T>::eps, (double)n, m.lowest, m.highest, start_near(u, n, exponent, m, second));
     run_search(search, u, n, exponent);
-    state[center] = state[lower] = state[upper] = rounded<T>(search.center);
+    return {search.center, search.center, search.center, search.bound, (double)search.sweeps};
 }
 
 // Calls f(piece, z, run) for the deviations z of packed values. MODE is that of job.parameters.
@@ -173,7 +183,9 @@ static void find_spread(const Job& job, const RowParameters<T>& of, const T* u, 
     if (spread == MEAN_ABS) return set_spread<T>(state, job, sum / n);
     if (spread == MAX_ABS) return set_spread<T>(state, job, largest);
     Moments sizes = {sum / n, HALF_NORMAL * (sum / n) * (sum / n), smallest, largest, true};
-    find_center<T>(second, n, job.psi, sizes, second + n, state, MIDDLE, LOWER_2, UPPER_2);
+    const FoundCenter found = find_center<T>(second, n, job.psi, sizes, second + n);
+    state[MIDDLE] = rounded<T>(found.center);
+    state[LOWER_2] = rounded<T>(found.lower), state[UPPER_2] = rounded<T>(found.upper);
     set_distances<T>(state, state[MIDDLE], smallest, largest, UNIT_2, LEAST_2);
     double value = rounded<T>(job.psi_factor * state[MIDDLE]), least = rounded<T>(job.spread_floor * (sum / n));
     state[FLOORED] = least > value;
@@ -203,32 +215,37 @@ static Status forward_row(const Job& job, int64_t group, Scratch& scratch) {
     double* state = job.state + group * STATE_SIZE;
     const double phi = phi_of<T>(job, group);
     if (job.centered && !solvable(phi)) return REFUSED;
-    const E* x = (const E*)job.x + group * job.group_stride;
-    const bool copy = sizeof(E) != sizeof(T) || !is_packed(job);
+    // With no output to write, moments are all that a mean and an rms need: the values stay where they are.
+    const bool alike = job.parameters == PER_GROUP || (!job.alphas && !job.shifts);
+    const bool by_moments = (!job.centered || phi == 2 || phi == INFINITY) && job.spread <= (alike ? RMS : NO_SPREAD);
+    const bool in_place = sizeof(E) == sizeof(T) && is_packed(job) && !job.places;
+    const bool copy = !in_place && (job.y || !by_moments);
     const int64_t padded = (n + 63) & ~(int64_t)63;
     const bool whole = job.spread == ROBUST || (job.centered && phi == 1);
     const int64_t extra = (whole ? padded : 0) + (job.spread == ROBUST ? padded : 0) + 8192 + 64;
     T* second = (T*)scratch.get(((copy ? padded : 0) + extra) * sizeof(T));
     if (!second) return REFUSED;
-    T* u = copy ? second : (T*)x;
+    const T* u = copy ? second : (const T*)run_of<E>(job, group, 0);
     if (copy) second += padded;
 
-    Moments m = measure_rows<E, T>(job, group, u, copy);
-    E* y = (E*)job.y + group * job.group_stride;
+    const Moments m = measure_rows<E, T>(job, group, copy ? (T*)u : nullptr);
     if (!m.finite) {
-        if (all_finite(u, n)) return REFUSED;
-        set_broken(state);
+        if (all_finite<E>(job, group)) return REFUSED;
+        set_broken(state, n);
     } else {
         if (!moderate<T>(m)) return REFUSED;
         state[MEAN] = rounded<T>(m.mean), state[VAR] = rounded<T>(m.var);
-        if (job.centered)
-            find_center<T>(u, n, phi, m, second, state, CENTER, LOWER, UPPER);
-        else
-            state[CENTER] = state[LOWER] = state[UPPER] = 0;
+        FoundCenter found = {0, 0, 0, 0, 0};
+        if (job.centered) found = find_center<T>(u, n, phi, m, second);
+        state[CENTER] = rounded<T>(found.center);
+        state[LOWER] = rounded<T>(found.lower), state[UPPER] = rounded<T>(found.upper);
+        set_certificate<T>(state, found.center, found.bound, found.sweeps, n);
         set_distances<T>(state, state[CENTER], m.lowest, m.highest, UNIT, LEAST);
         find_spread<T>(job, RowParameters<T>(job, group), u, m, second, state);
     }
+    if (!job.y) return DONE;
 
+    E* y = (E*)job.y + group * job.group_stride;
     const RowParameters<T> of(job, group);
     switch (job.parameters) {
         case PER_GROUP: write_rows<E, T, PER_GROUP>(job, of, u, state, y); break;

@@ -197,5 +197,11 @@ GN_INLINE Flow flow_of(const Job& job, const double* state, double phi, Power po
     return flow;
 }
 
+// What all processes have found together.
+GN_INLINE Flow given_flow(const Job& job, int64_t group) {
+    const double* flow = job.points + group * FLOWS;
+    return Flow{flow[FLOW_SPREAD], flow[FLOW_CENTER], 0, flow[FLOW_LOWER], flow[FLOW_UPPER]};
+}
+
 }  // namespace GEONORM_ISA
 }  // namespace geonorm

@@ -1,5 +1,5 @@
 // What Python hands to the library: sizes, numbers and addresses, all of 64 bits so that both sides agree on the layout.
-// The fields are written by geonorm/ops/native.py in this order.
+// The fields are written by geonorm/ops/cpu/library.py in this order; layout.h lets it check that.
 #pragma once
 #include <cstdint>
 
@@ -20,6 +20,11 @@ enum Spread : int64_t { NO_SPREAD, RMS, MEAN_ABS, MAX_ABS, ROBUST };
 // anyone reads. The caller takes its other path.
 enum Status : int64_t { DONE, REFUSED, WRONG };
 
+// What to do: all of it; or, of groups whose other values are elsewhere, a part. Forward: the moments and the center of
+// the values here, the sums of a sweep, the output from a given state. Backward: the sums over the values here, the
+// gradient of x from what flows through spread and center.
+enum Task : int64_t { WHOLE_JOB, MEASURE, SWEEP, WRITE, ADD_UP, SPREAD_OUT };
+
 struct Job {
     // The same for all calls with tensors of one kind.
     int64_t dtype, layout;
@@ -36,16 +41,19 @@ struct Job {
     double momentum;
     const int64_t* offsets;  // LANES: first row of every segment, and the number of rows
     const void *x, *g;
-    void *y, *dx;
+    void *y, *dx;      // y may be null: the statistics alone
     const void *phis;  // or the offsets of a learned φ; of the computing dtype, as all parameters, or null
     const void *alphas, *shifts, *gammas, *betas;
-    double* state;                                        // STATE_SIZE numbers per group, from forward to backward
-    void *center, *spread_out, *mean, *var;               // of the computing dtype, one per group, or null
+    double* state;                                        // STATE_SIZE numbers per group, see State
     void *running_mean, *running_var, *running_center, *running_scale;  // of the computing dtype, or null
     int64_t* batches;                                                   // a counter, or null
     void *d_phi, *d_alpha, *d_shift, *d_gamma, *d_beta;                 // of the computing dtype, or null
     void* verdict;          // of a guarded batch, the computing dtype: see Verdict
     int64_t* guard_counts;  // batches, batches with a pull, samples pulled, samples not finite; or null
+    // Of groups over several processes, whose parts are exchanged in between.
+    int64_t task, sizes;   // sizes: of |z|, z as `state` has the center, in place of x
+    const double* points;  // POINTS or FLOWS numbers per group
+    double* found;         // MEASURES, SWEPT or PARTS numbers per group
     // Set by the library: where each run (ROWS) or row (LANES) of x really lies, if some samples were pulled.
     const void* const* places;
 };
@@ -56,24 +64,25 @@ struct Verdict {
     T *factor, *distance, *center, *scale, *radius;  // samples, samples, channels, channels, 1
     int64_t samples, channels;
 
-    Verdict(T* factor_, T* distance_, T* center_, T* scale_, T* radius_, int64_t samples_, int64_t channels_)
-        : factor(factor_), distance(distance_), center(center_), scale(scale_), radius(radius_), samples(samples_),
-          channels(channels_) {}
-    explicit Verdict(const Job& job)
-        : factor((T*)job.verdict), samples(job.samples), channels(job.layout == ROWS ? job.groups : job.features) {
+    Verdict(T* numbers, int64_t samples_, int64_t channels_) : factor(numbers), samples(samples_), channels(channels_) {
         distance = factor + samples, center = distance + samples, scale = center + channels, radius = scale + channels;
     }
+    explicit Verdict(const Job& job)
+        : Verdict((T*)job.verdict, job.samples, job.layout == ROWS ? job.groups : job.features) {}
 };
 
-// Numbers kept of each group for backward.
+// Numbers that forward leaves of each group, in double, one row of STATE_SIZE per group: all that backward needs besides
+// the tensors themselves, and what the statistics are made of. Every backend writes these columns in this order; values
+// that are used as numbers of the computing dtype T are rounded to it. A group with a value that is not finite holds NaN
+// but for UNIT, UNIT_2, FLOORED and SWEEPS, which are 0, and MASS and BY.
 enum State {
-    CENTER,
-    SPREAD,
-    RHO,
-    MEAN_Z,   // mean of z, where α and the shift are the same for the whole group
+    CENTER,   // c, rounded to T; 0 where nothing is removed
+    SPREAD,   // s, rounded to T; 1 where nothing is divided
+    RHO,      // 1 / √(s² + ε), rounded to T; 1 where nothing is divided
+    MEAN_Z,   // mean of z = x − αc + shift, where α and the shift are the same for the whole group
     UNIT,     // largest |x − c|; 0 for a group of equal values
     LEAST,    // |x − c| / unit below this counts as this (φ < 2)
-    LOWER,    // the two values whose midpoint is the center, φ = 1 and φ = ∞
+    LOWER,    // the two values whose midpoint is the center, φ = 1 and φ = ∞; the center itself elsewhere
     UPPER,
     MIDDLE,   // robust spread: center of |z|, and the same numbers of it
     UNIT_2,
@@ -81,10 +90,21 @@ enum State {
     LOWER_2,
     UPPER_2,
     FLOORED,  // robust spread: 1 where the mean deviation took over
-    MEAN,
-    VAR,
+    MEAN,     // of the values, rounded to T
+    VAR,      // of the values, biased, rounded to T
+    BOUND,    // |true center − CENTER| at most, the rounding to T included
+    SWEEPS,   // certified sweeps of the search for the center; 0 for closed forms
+    MASS,     // number of values in the group
+    BY,       // who wrote this row: 1 for these kernels, 0 for torch
     STATE_SIZE
 };
+
+// What a task gets and returns of each group.
+enum Point { POINT_Y, POINT_SCALE, POINT_PHI, POINT_NEAR, POINTS };  // y is NaN for a group to pass by
+enum Measured { MEASURED_MEAN, MEASURED_SQUARES, MEASURED_LOWEST, MEASURED_HIGHEST, MEASURED_CENTER, MEASURES };
+enum Swept { ABOVE, BELOW, ABOVE_SLOPE, BELOW_SLOPE, TIED, NEAREST, NEAREST_ABOVE, NEAREST_BELOW, SWEPT };
+enum Part { SUM_G, SUM_GX, DIRECTIONS, SLOPES, MOMENT, DIVISOR, PARTS };
+enum FlowOf { FLOW_SPREAD, FLOW_CENTER, FLOW_LOWER, FLOW_UPPER, FLOWS };
 
 // Sums of each group (or run) that the gradients of parameters are made of.
 enum Sum { D_GAMMA, D_BETA, D_SHIFT, D_ALPHA, SUMS };

@@ -7,10 +7,19 @@
 #include "forward_lanes.h"
 #include "forward_rows.h"
 #include "guard.h"
+#include "parts_lanes.h"
 #include "tiles.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {
+
+// One unit: all of forward, or a part.
+template <class E>
+static Status forward_unit(const Job& job, int64_t i, Scratch& scratch) {
+    if (job.task != WHOLE_JOB)
+        return job.layout == ROWS ? part_of_row<E>(job, i, scratch) : part_of_lanes<E>(job, i, scratch);
+    return job.layout == ROWS ? forward_row<E>(job, i, scratch) : forward_lane_block<E>(job, i, scratch);
+}
 
 template <class E>
 static Status forward_row_tiles(const Job& job, int64_t first, int64_t last, int64_t tile, Scratch& scratch,
@@ -22,10 +31,11 @@ static Status forward_row_tiles(const Job& job, int64_t first, int64_t last, int
     Status worst = DONE;
     for (int64_t i = first; i < last && worst == DONE; i += tile) {
         const int64_t end = last - i < tile ? last : i + tile;
-        packed.x = from_group_0(x, job, i, sizeof(E)), packed.y = from_group_0(y, job, i, sizeof(E));
+        packed.x = from_group_0(x, job, i, sizeof(E));
+        packed.y = job.y ? from_group_0(y, job, i, sizeof(E)) : nullptr;
         move_tile<true>(job, (char*)job.x, x, i, end, sizeof(E), job.places);
-        for (int64_t k = i; k < end && worst == DONE; k++) worst = forward_row<E>(packed, k, scratch);
-        move_tile<false>(job, (char*)job.y, y, i, end, sizeof(E));
+        for (int64_t k = i; k < end && worst == DONE; k++) worst = forward_unit<E>(packed, k, scratch);
+        if (job.y) move_tile<false>(job, (char*)job.y, y, i, end, sizeof(E));
     }
     return worst;
 }
@@ -38,8 +48,7 @@ static Status forward_units(const Job& job, int64_t first, int64_t last) {
     if (tile > 1) {
         worst = forward_row_tiles<E>(job, first, last, tile, scratch, memory);
     } else {
-        for (int64_t i = first; i < last && worst == DONE; i++)
-            worst = job.layout == ROWS ? forward_row<E>(job, i, scratch) : forward_lane_block<E>(job, i, scratch);
+        for (int64_t i = first; i < last && worst == DONE; i++) worst = forward_unit<E>(job, i, scratch);
     }
     if (scratch.size > KEEP_BYTES) scratch.release();
     return worst;
@@ -60,7 +69,7 @@ static bool backward_row_tiles(const Job& job, int64_t first, int64_t last, int6
         move_tile<true>(job, (char*)job.g, g, i, end, sizeof(E));
         for (int64_t k = i; k < end; k++)
             backward_row<E>(packed, k, sums + k * SUMS, d_phi[k], ValueSums<typename Computing<E>::T>(), scratch);
-        move_tile<false>(job, (char*)job.dx, dx, i, end, sizeof(E));
+        if (job.dx) move_tile<false>(job, (char*)job.dx, dx, i, end, sizeof(E));
     }
     return true;
 }
@@ -103,11 +112,19 @@ static void backward(const Job& job, int64_t first, int64_t last, double* sums, 
     }
 }
 
+static void evaluate(const double* given, double* found) {
+    Search search;
+    search.start(given[0], given[1], given[2], given[3], given[4], given[5]);
+    search.evaluate(Sums{given[6], given[7], given[8], given[9], given[10]});
+    found[0] = search.direction, found[1] = search.error, found[2] = search.step, found[3] = search.settled;
+    found[4] = search.settled ? search.rest : 0;
+}
+
 #define GN_NAME_OF(x) #x
 #define GN_NAME(x) GN_NAME_OF(x)
 extern const Kernels kernels;
 const Kernels kernels = {GN_NAME(GEONORM_ISA), VECTORS * Of<float>::N, forward, backward, sample_moments, channel_medians,
-                         weiszfeld, distances, middle_value, verdicts, far_distance, pull_sample, scale_sample};
+                         weiszfeld, distances, middle_value, verdicts, far_distance, pull_sample, scale_sample, evaluate};
 
 }  // namespace GEONORM_ISA
 }  // namespace geonorm

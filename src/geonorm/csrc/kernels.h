@@ -37,6 +37,8 @@ struct Kernels {
     double (*far_distance)(const Samples& of, int64_t sample);  // from the values of a job
     void (*pull_sample)(const Job& job, int64_t sample, double factor, const void* center, void* to);
     void (*scale_sample)(const Job& job, int64_t sample, double factor);
+    // What the search makes of the sums at a point, for comparisons; see geonorm_evaluate.
+    void (*evaluate)(const double* given, double* found);
 };
 
 // A unit is a group (ROWS), or a block of neighbouring groups of one segment (LANES).

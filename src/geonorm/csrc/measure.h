@@ -11,6 +11,7 @@ static const double HALF_NORMAL = 0.5708;  // var|z| / (mean|z|)² of a normal z
 struct Moments {
     double mean, var, lowest, highest;
     bool finite;
+    double slack = 0;  // |true mean − mean| at most
 };
 
 // Within these magnitudes no power of a distance over- or underflows; other data take the other path.
@@ -22,8 +23,12 @@ GN_INLINE bool moderate(const Moments& m) {
 }
 
 // From sums of x − base and its square; says whether the base was too far off to keep the digits of the variance.
-GN_INLINE bool finish_moments(Moments& m, double base, double sum, double squares, int64_t count) {
+// `additions` one after the other were made in T: each loses half an eps of a sum that Σ|x − base| bounds, and so does
+// each difference.
+template <class T>
+GN_INLINE bool finish_moments(Moments& m, double base, double sum, double squares, int64_t count, double additions) {
     double shift = sum / count;
+    m.slack = 0.5 * (additions + 1) * (double)Of<T>::eps * sqrt(squares / count);
     m.mean = base + shift;
     m.var = most_of(0, squares / count - shift * shift);
     m.finite = fabs(sum) < INFINITY && fabs(squares) < INFINITY;
@@ -57,10 +62,19 @@ GN_INLINE void set_spread(double* state, const Job& job, double spread) {
         state[LEAST] = most_of(state[LEAST], job.grad_floor * state[SPREAD] / state[UNIT]);
 }
 
-GN_INLINE void set_broken(double* state) {
+GN_INLINE void set_broken(double* state, int64_t members) {
     for (int i = 0; i < STATE_SIZE; i++) state[i] = NAN;
     state[UNIT] = state[UNIT_2] = 0;
-    state[FLOORED] = 0;
+    state[FLOORED] = state[SWEEPS] = 0;
+    state[MASS] = (double)members, state[BY] = 1;
+}
+
+// The certificate of a center, which is to be rounded to T, and who made it.
+template <class T>
+GN_INLINE void set_certificate(double* state, double center, double bound, double sweeps, int64_t members) {
+    const double smallest = sizeof(T) == 4 ? 1.1754943508222875e-38 : 2.2250738585072014e-308;
+    state[BOUND] = bound + (double)Of<T>::eps * (fabs(center) + smallest);
+    state[SWEEPS] = sweeps, state[MASS] = (double)members, state[BY] = 1;
 }
 
 template <class T>

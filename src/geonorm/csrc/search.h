@@ -1,4 +1,4 @@
-// The certified search for the center of one group: what geonorm/ops/solver.py does between two sweeps, for one number.
+// The certified search for the center of one group: what geonorm/ops/torch/solver.py does between two sweeps, for one number.
 // See there for the mathematics; the two must be changed together.
 #pragma once
 #include "vec.h"
@@ -27,6 +27,8 @@ struct Search {
     double q, eps, members;
     double lowest, highest, scale, lo, hi;
     double y, center, error, step, direction;
+    double bound;  // |true center − center| at most
+    double rest;   // the same after a Newton step that settles the search
     double widths[3];
     int sweeps;
     bool active, settled;
@@ -36,6 +38,7 @@ struct Search {
         lowest = lo = lowest_, highest = hi = highest_, scale = highest_ - lowest_;
         widths[0] = widths[1] = widths[2] = scale;
         sweeps = 0;
+        bound = 0;
         center = y = most_of(lo, least_of(hi, from));
         active = scale > 0;
     }
@@ -57,8 +60,9 @@ struct Search {
         double mean_down = s.below > 0 && s.below_slope > 0 ? scale * s.below / s.below_slope : 0;
         double slope = 2;
         if (q >= 1) {
-            double growing = difference > 0 ? (mean_down > 0 ? down / mean_down : 0) : (mean_up > 0 ? up / mean_up : 0);
-            slope = 1 + growing;
+            double grows_up = mean_up > 0 ? up / mean_up : 0, grows_down = mean_down > 0 ? down / mean_down : 0;
+            double unsure = least_of(grows_up, grows_down);  // on whichever side the center lies
+            slope = 1 + (direction == 0 ? unsure : difference > 0 ? grows_down : grows_up);
         }
         error = (fabs(up - down) + kappa / q * (up + down)) / slope + 2 * TINY * scale;
         if (settle(s, kappa)) return;
@@ -78,8 +82,10 @@ struct Search {
         double distance = s.closest * scale, slope = q * (s.above_slope + s.below_slope);
         double noise = kappa * (s.above + s.below) * scale / slope;
         settled = distance >= 2 * error && 2 * fabs(1 - q) * error * error <= noise * distance;
-        if (settled) step = scale * (s.above - s.below) / slope;
-        return settled;
+        if (!settled) return false;
+        step = scale * (s.above - s.below) / slope;
+        rest = 2 * fabs(1 - q) * error * error / distance + noise + kappa * fabs(step);  // the last: rounding of the slope
+        return true;
     }
 
     // Newton with the value nearest to y treated exactly and the others linearised (φ < 2).
@@ -119,6 +125,9 @@ struct Search {
         lo = new_lo, hi = new_hi;
         widths[0] = widths[1], widths[1] = widths[2], widths[2] = width;
         center = y = next;
+        bound = most_of(hi - center, center - lo);
+        if (settled && usable) bound = least_of(bound, rest);
+        bound += 2 * TINY * scale;  // closer values are taken to be this far: the side that F points to may be wrong by it
     }
 };
 

@@ -1,10 +1,10 @@
 """The mathematics: pure, differentiable functions of tensors. No state, no mutation, no input or output."""
 
+from ..ops import NormStatistics
 from ._aug import AugNorm, affine_norm, aug_norm
 from ._center import CenterInfo, center, center_with_info
 from ._guard import Guarded, guard
 from ._joint import JointCenterInfo, joint_center, joint_center_with_info
-from ._norm import NormStatistics
 from ._pop import pop_norm
 from ._segments import segment_center, segment_spread
 from ._spread import spread

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..ops.problem import broadcasts
+
 
 def floating(x: Tensor) -> Tensor:
     """x itself, in the dtype statistics are computed in: float32 for half precision."""
@@ -58,39 +60,9 @@ def reduced_dims(x: Tensor, dim: int | Sequence[int] | None, empty_ok: bool = Fa
     return dims
 
 
-def per_group(value: Tensor, shape: Sequence[int], dims: tuple[int, ...], name: str) -> Tensor:
-    """A statistic with the reduced axes kept, from one that broadcasts over the kept axes (or has all axes already)."""
-    full = per_group_shape(value.shape, shape, dims, name)
-    return value if value.dim() == len(full) else value.reshape(full)
-
-
-def per_group_shape(given: Sequence[int], shape: Sequence[int], dims: tuple[int, ...], name: str) -> list[int]:
-    """The shape of that statistic, with all axes of x."""
-    kept = [n for d, n in enumerate(shape) if d not in dims]
-    full = [1 if d in dims else n for d, n in enumerate(shape)]
-    if len(given) == len(shape) and _broadcasts(given, full):
-        return list(given)
-    if len(given) <= len(kept) and _broadcasts(given, kept):
-        sizes = [1] * (len(kept) - len(given)) + list(given)
-        return [1 if d in dims else sizes.pop(0) for d in range(len(shape))]
-    if math.prod(given) == 1:
-        return [1] * len(shape)
-    raise ValueError(
-        f"expected {name} to broadcast over the kept dimensions {tuple(kept)} (got shape {tuple(given)}); "
-        f"x has shape {tuple(shape)} and is reduced over dim {dims}"
-    )
-
-
-def _broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
-    if len(shape) > len(target):
-        return False
-    # By index: Dynamo loses symbolic sizes in reversed() and zip().
-    return all(shape[-i] == 1 or shape[-i] == target[-i] for i in range(1, len(shape) + 1))
-
-
 def broadcastable(value: Tensor, x: Tensor, name: str) -> None:
     """A parameter that broadcasts to x."""
-    if not _broadcasts(value.shape, x.shape):
+    if not broadcasts(value.shape, x.shape):
         raise ValueError(
             f"expected {name} to broadcast to x of shape {tuple(x.shape)} (got shape {tuple(value.shape)}); "
             "give it dimensions of size 1 where it is shared, such as (1, channels, 1, 1)"
@@ -123,7 +95,7 @@ def weights(weight: Tensor | None, x: Tensor) -> Tensor | None:
     if not isinstance(weight, Tensor) or weight.is_complex():
         kind = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"expected weight to be a real or boolean tensor (got {kind})")
-    if not _broadcasts(weight.shape, x.shape):
+    if not broadcasts(weight.shape, x.shape):
         raise ValueError(
             f"expected weight to broadcast to x of shape {tuple(x.shape)} (got shape {tuple(weight.shape)}); "
             "add dimensions of size 1 where it is shared"

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from ..distributed import Group, group_name, grouping
-from ..ops import Axes, Running, Segments, check_values
-from ._arguments import broadcastable, check_floating, exponent, floating, per_group, reduced_dims, segments, weights
+from ..ops import Axes, Inputs, LearnedPhi, NormStatistics, Running, Segments, check_values
+from ..ops.problem import per_group
+from ._arguments import broadcastable, check_floating, exponent, floating, reduced_dims, segments, weights
 from ._center import check_sweeps
-from ._norm import Inputs, LearnedPhi, NormStatistics, make_rule
-from ._normalize import normalize
+from ._normalize import make_rule, normalize
 from ._segments import by_row, of_segment
 
 
@@ -159,18 +159,24 @@ def aug_parts(
     if isinstance(phi, LearnedPhi):
         phi = phi.value() if learned is None else phi.offset
     rule = make_rule(
-        spread, spread_phi, spread_floor, grad_floor, eps=eps, sweeps=sweeps, interior=interior, guard=guard
+        spread,
+        spread_phi,
+        spread_floor,
+        grad_floor,
+        eps=eps,
+        sweeps=sweeps,
+        interior=interior,
+        guard=guard,
+        learned=None if learned is None else learned[1:],
     )
     if checked and isinstance(dim, Axes) and element_weight is None:
-        return normalize(
-            Inputs(x, phi, alpha, None, weight, bias, None), dim, rule, running, measured, learned, guard_counts
-        )
+        return normalize(Inputs(x, phi, alpha, None, weight, bias, None), dim, rule, running, measured, guard_counts)
     power = exponent(phi)
     check_sweeps(sweeps)
     if batch is None:
         axes = dim if isinstance(dim, Axes) else Axes(reduced_dims(x, dim))
         groups: Axes | Segments = axes
-        if isinstance(power, Tensor) and learned is None:
+        if isinstance(power, Tensor):
             power = per_group(power, x.shape, axes.dims, "phi")
         share = None if element_weight is None else weights(element_weight, floating(x))
     else:
@@ -186,10 +192,10 @@ def aug_parts(
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
         inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, share)
-        output, statistics = normalize(inputs, Axes((0,)), rule, running, measured, learned)
+        output, statistics = normalize(inputs, Axes((0,)), rule, running, measured)
         return output.reshape(()), statistics
     inputs = Inputs(x, power, alpha, None, weight, bias, share)
-    return normalize(inputs, groups, rule, running, measured, learned, guard_counts)
+    return normalize(inputs, groups, rule, running, measured, guard_counts)
 
 
 def affine_norm(

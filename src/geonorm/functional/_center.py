@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from ..ops import Axes, check_values
-from ._arguments import exponent, floating, per_group, reduced_dims, weights
-from ._implicit import implicit_center
+from ..ops import Axes, check_values, may_call_directly
+from ..ops.problem import per_group
+from ._arguments import exponent, floating, reduced_dims, weights
+from ._implicit import center_in_groups
 
 
 class CenterInfo(NamedTuple):
@@ -70,6 +72,14 @@ def center(
         >>> [round(center(x, phi).item(), 2) for phi in (1, 1.5, 2, math.inf)]
         [1.5, 10.92, 25.75, 50.0]
     """
+    if weight is None and not isinstance(phi, Tensor) and phi == 2 and may_call_directly(x):
+        values = floating(x)
+        mean = values.mean(reduced_dims(values, dim), keepdim).to(x.dtype)
+        finite = mean.isfinite()
+        if mean.is_cpu and bool(finite.all()):
+            return mean
+        # A sum may have overflowed, which no center does.
+        return torch.where(finite, mean, center_with_info(x, phi, dim, keepdim).center)
     return center_with_info(x, phi, dim, keepdim, weight=weight, sweeps=sweeps).center
 
 
@@ -109,7 +119,7 @@ def center_with_info(
         values, dims, share = values.reshape(1), (0,), None if share is None else share.reshape(1)
     groups = Axes(dims)
     check_values(share, groups)
-    found = implicit_center(values, power, share, groups, sweeps)
+    found = center_in_groups(values, power, share, groups, sweeps)
     mu, bound, used = (value if keepdim and x.dim() else _drop(value, dims) for value in found[:3])
     if x.dtype != values.dtype:
         rounded = mu.to(x.dtype)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
-from ..distributed import Across, gather_rows
-from ..ops import Axes, Verdict, can_look, judge
+from ..ops.torch.guard import judge_samples
 from ._arguments import check_floating, floating, weights
-from ._rows import row_moments
+from ._pull import pull
 
 
 class Guarded(NamedTuple):
@@ -116,65 +114,3 @@ def sample_and_channel(x: Tensor, sample_dim: int, channel_dim: int) -> tuple[in
     if 0 in x.shape:
         raise ValueError(f"expected at least one value (got x of shape {tuple(x.shape)})")
     return sample_dim % rank, channel_dim % rank
-
-
-@torch.no_grad()
-def judge_samples(x: Tensor, k: float, share: Tensor | None, groups: Axes | None = None) -> Verdict:
-    """The verdict on the samples of x, (N, C, *), counted by ``share``; over all processes of joint groups.
-
-    Distances and factors are those of the samples here.
-    """
-    mean, deviation, present = sample_moments(x.detach(), share)
-    if not isinstance(groups, Across):
-        return judge(mean, deviation, k, present)
-    parts = [mean, deviation] if present is None else [mean, deviation, present.to(mean.dtype)]
-    rows, here = gather_rows(groups.name, *parts, lengths=groups.lengths)
-    verdict = judge(rows[0], rows[1], k, rows[2] > 0 if len(rows) > 2 else None)
-    return verdict._replace(distance=verdict.distance[here], factor=verdict.factor[here])
-
-
-def sample_moments(x: Tensor, share: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Mean and standard deviation of every sample in every channel, and where there is anything to measure."""
-    if share is None:
-        return *row_moments(x), None
-    values = (
-        torch.where(share > 0, floating(x), 0.0).flatten(2)
-        if x.dim() > 2
-        else torch.where(share > 0, x, 0.0)[..., None]
-    )
-    weight = (share.flatten(2) if x.dim() > 2 else share[..., None]).to(values.dtype)
-    mass = weight.sum(2)
-    per = torch.where(mass > 0, mass, 1.0)
-    mean = (values * weight).sum(2) / per
-    centred = torch.where(weight > 0, values - mean[..., None], 0.0)
-    return mean, ((centred.square() * weight).sum(2) / per).sqrt(), mass > 0
-
-
-def pull(x: Tensor, factor: Tensor, center: Tensor) -> Tensor:
-    """x, (N, C, *), with every sample at its factor of the way from the center; bit for bit where that is 1."""
-    if can_look(factor) and factor.device.type == "cpu" and bool((factor == 1).all()):
-        return x.view_as(x)
-    pulled: Tensor = _Pull.apply(x, factor, center)  # type: ignore[no-untyped-call]
-    return pulled
-
-
-class _Pull(torch.autograd.Function):
-    """y + f·(x − y). The gradient is f times that of the output: y and f are constants. 0 where f is NaN."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, factor: Tensor, center: Tensor) -> Tensor:
-        f = factor.reshape(-1, *[1] * (x.dim() - 1))
-        y = center.reshape(-1, *[1] * (x.dim() - 2))
-        return torch.where(f == 1, x, (y + f * (x - y)).to(x.dtype))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (factor,) = ctx.saved_tensors
-        f = factor.reshape(-1, *[1] * (grad.dim() - 1))
-        return torch.where(f.isnan(), 0.0, grad * f.to(grad.dtype)), None, None

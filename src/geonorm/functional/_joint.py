@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..ops.guard import DEAD, column_median, squared_scale
+from ..ops.torch.guard import DEAD, column_median, sample_moments, squared_scale
 from ._arguments import floating, weights
-from ._guard import sample_and_channel, sample_moments
+from ._guard import sample_and_channel
 from ._joint_solver import power_mean, solve
 
 _EPS = torch.finfo(torch.float64).eps

@@ -1,28 +1,53 @@
-"""The normalization as a differentiable function, worked through in blocks of groups that fit the cache.
+"""The normalization as a differentiable function above the operators.
 
-Groups are independent, so a large tensor can be normalized a few groups at a time: every intermediate result then
-stays in the cache, and no second copy of the tensor is ever made. A compiler that traces, and a torch.func transform,
-see the whole tensor at once.
+    z = x − α·c + b           c: the L^φ center of the group; α how much of it is removed; b a shift before the division
+    y = γ·z/√(s² + ε) + β     s: a spread of z (or of x itself: ``scale_first``)
+
+Backward keeps x, the parameters and a few numbers per group. Asked for a derivative that can be differentiated again,
+it repeats the forward in open operations and differentiates that. Transforms that know nothing of our operators see
+these open operations from the start.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, TypeVar
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..ops import Axes, Grouping, Running, can_look, count_guarded, follow_batch
-from . import _native
-from ._arguments import floating, per_group
-from ._guard import judge_samples, pull
-from ._implicit import pack, unpack, visible
-from ._norm import Found, Incoming, Inputs, LearnedPhi, NormStatistics, Rule, backward, forward
-from ._rows import by_rows, normalize_rows
+from .. import ops
+from ..ops import Axes, Grouping, Incoming, Inputs, NormStatistics, Rule, Running, Saved, Segments, problem
+from ..ops.torch import norm
+from ..ops.torch import rows as by_rows
+from ..ops.torch.guard import GuardedMoments, Verdict, judge_samples
+from ..ops.torch.normalize import with_phi
+from ._arguments import check_floor, spread_power
+from ._implicit import center_in_groups, visible
+from ._pull import pull_in
+from ._spread import robust_exponent
 
-_BLOCK = 1 << 20  # elements: fewer would not repay the solver's work per block
-Values = TypeVar("Values", Inputs, Found, Incoming)
+
+def make_rule(
+    spread: str | float, spread_phi: float, spread_floor: float, grad_floor: float = 0.0, **choices: Any
+) -> Rule:
+    """A rule from a kind of spread by name."""
+    if torch.compiler.is_compiling():
+        return _make_rule(spread, spread_phi, spread_floor, grad_floor, **choices)
+    return _known_rule(spread, spread_phi, spread_floor, grad_floor, **choices)
+
+
+def _make_rule(spread: str | float, spread_phi: float, spread_floor: float, grad_floor: float, **choices: Any) -> Rule:
+    power = spread_power(spread, "spread")
+    check_floor(grad_floor, "grad_floor", of="spread")
+    if power is None:
+        check_floor(spread_floor, "spread_floor")
+        spread_phi = robust_exponent(spread_phi, "spread_phi")
+    return Rule(power=power, spread_phi=spread_phi, spread_floor=spread_floor, grad_floor=grad_floor, **choices)
+
+
+_known_rule = lru_cache(maxsize=1024)(_make_rule)
 
 
 def normalize(
@@ -31,162 +56,58 @@ def normalize(
     rule: Rule,
     running: Running | None = None,
     measured: bool = True,
-    learned: LearnedPhi | None = None,
     counts: Tensor | None = None,
 ) -> tuple[Tensor, NormStatistics | None]:
-    """The normalized x in x's dtype, and the statistics in the computing dtype (float32 for half precision).
+    """The normalized x in x's dtype, and, if ``measured``, the statistics in the computing dtype.
 
-    ``alpha``, ``shift``, ``gamma`` and ``beta`` broadcast to x; φ to the statistics; ``weight`` has x's shape. Entries
-    of weight 0 come out as 0. The buffers of ``running`` follow the statistics, which come back if ``measured``.
-    With ``learned``, ``phi`` is its offset. ``counts``: of guarded samples, which this batch is added to.
+    Entries of weight 0 come out as 0. The buffers of ``running`` follow the statistics, and ``counts`` of guarded
+    samples this batch.
     """
     if groups.joint and torch._C._are_functorch_transforms_active():
         raise RuntimeError(
             "expected plain autograd for a normalization over several processes (got a torch.func transform, under "
             "which they would exchange the wrong numbers); geonorm.unsync(model) normalizes in each process alone"
         )
-    plan = None if groups.joint else _native.plan(of, groups, rule, learned)
-    if plan is not None and learned is not None and learned.is_flat():
-        return normalize(_with_phi(of, groups, learned), groups, rule, running, measured, None, counts)
-    if plan is not None:
-        found = _native.run(of, plan, running, measured, _again(groups, rule, learned), counts)
-        if found is not None:
-            return found
-    if rule.guard is not None and not groups.joint and _may_read(of):
-        inside = _guard_apart(of, groups, rule, running, measured, learned, counts)
-        if inside is not None:
-            return inside
-    y, statistics, factor = _on_torch(of, groups, rule, learned)
-    if running is not None:
-        follow_batch(running, *statistics)
-    if counts is not None and factor is not None:
-        count_guarded(counts, factor)
-    return y, statistics
+    index = groups.index if isinstance(groups, Segments) else None
+    if ops.may_call_directly(*of, index):
+        if torch.is_grad_enabled() and any(isinstance(v, Tensor) and v.requires_grad for v in of):
+            found = _apply(*of, index, _Call(groups, rule, running, counts, measured))
+            return (found[0], NormStatistics(*found[1:])) if measured else (found, None)
+        y, saved, _ = ops.normalize(of, groups, rule, running, counts)
+        return y, problem.statistics_of(saved.groups, of.x, groups) if measured else None
+    if not groups.joint and ops.must_stay_open(rule.sweeps):
+        y, statistics, samples = _open(of, groups, rule)
+        if running is not None:
+            ops.update_running_stats_(running, *statistics)
+        if counts is not None and samples is not None:
+            ops.count_guarded(counts, samples)
+        return y, statistics
+    arguments = (*visible(*of), *problem.grouping_to_args(groups), rule, measured)
+    y, rows, samples, *differentiable = _Operator.apply(*arguments)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        ops.update(Saved(rows, samples if rule.guard is not None else None), of.x, groups, running, counts)
+    if not measured:
+        return y, None
+    center, spread = differentiable
+    return y, problem.statistics_of(rows, of.x, groups)._replace(center=center, spread=spread)
 
 
-def _with_phi(of: Inputs, groups: Grouping, learned: LearnedPhi) -> Inputs:
-    """The inputs with φ itself in the place of its offset."""
-    assert isinstance(groups, Axes)
-    return of._replace(phi=per_group(learned.value(), of.x.shape, groups.dims, "phi"))
+class _Call(NamedTuple):
+    """What is no tensor of the graph."""
+
+    groups: Grouping
+    rule: Rule
+    running: Running | None
+    counts: Tensor | None
+    measured: bool
 
 
-def _again(groups: Grouping, rule: Rule, learned: LearnedPhi | None) -> _native.Again:
-    """The same normalization on torch. It holds no tensor: autograd keeps them."""
-    _, dims, number, name = unpack(groups)
-    between = None if learned is None else learned[1:]
-
-    def again(of: Inputs, members: Tensor | None) -> tuple[Tensor, NormStatistics]:
-        learned = LearnedPhi(of.phi, *between) if between is not None and isinstance(of.phi, Tensor) else None
-        return _on_torch(of, pack(members, dims, number, name), rule, learned)[:2]
-
-    return again
-
-
-def _may_read(of: Inputs) -> bool:
-    """Whether Python may look at the samples without waiting for another device."""
-    return of.x.numel() > 0 and of.x.device.type == "cpu" and can_look(of.x, of.weight)
-
-
-def _guard_apart(
-    of: Inputs,
-    groups: Grouping,
-    rule: Rule,
-    running: Running | None,
-    measured: bool,
-    learned: LearnedPhi | None,
-    counts: Tensor | None,
-) -> tuple[Tensor, NormStatistics | None] | None:
-    """What takes a look at the samples: some are not finite, or the kernels take x only after the guard. Else None."""
-    assert isinstance(groups, Axes)
-    values = of.x.detach() if of.weight is None else torch.where(of.weight > 0, of.x.detach(), 0.0)
-    low, high = torch.aminmax(values.flatten(1), dim=1)
-    finite = low.isfinite() & high.isfinite()
-    if not bool(finite.all()):
-        return _among_finite(finite, of, groups, rule, running, measured, learned, counts)
-    unguarded = rule._replace(guard=None)
-    if _native.plan(of, groups, unguarded, learned) is None:
-        return None
-    assert rule.guard is not None
-    verdict = judge_samples(of.x, rule.guard, of.weight, groups)
-    inside = normalize(
-        of._replace(x=pull(of.x, verdict.factor, verdict.center)), groups, unguarded, running, measured, learned
-    )
-    if counts is not None:
-        count_guarded(counts, verdict.factor)
-    return inside
-
-
-def _among_finite(
-    finite: Tensor,
-    of: Inputs,
-    groups: Axes,
-    rule: Rule,
-    running: Running | None,
-    measured: bool,
-    learned: LearnedPhi | None,
-    counts: Tensor | None,
-) -> tuple[Tensor, NormStatistics | None]:
-    """Samples that are not finite come out as NaN; to all others it is as if they were not there."""
-    rows = finite.nonzero().flatten()
-    y, statistics = torch.full_like(of.x, math.nan), None
-    if not len(rows):  # parameters keep their place in the graph: other processes wait for their gradients
-        y = y + sum(0.0 * value.sum() for value in (of.x[:0], *of[1:6]) if isinstance(value, Tensor))
-    if len(rows):
-        kept = of._replace(x=of.x[rows], weight=None if of.weight is None else of.weight[rows])
-        part, statistics = normalize(kept, groups, rule, running, measured, learned, counts)
-        y = y.index_copy(0, rows, part)
-    elif measured:
-        nothing = groups.sum(torch.full_like(floating(of.x), math.nan))
-        statistics = NormStatistics(nothing, nothing, nothing, nothing, torch.zeros_like(nothing, dtype=torch.float64))
-    if counts is not None:
-        counts[3] += len(finite) - len(rows)
-    return y, statistics
-
-
-def _on_torch(
-    of: Inputs, groups: Grouping, rule: Rule, learned: LearnedPhi | None = None
-) -> tuple[Tensor, NormStatistics, Tensor | None]:
-    """Output, statistics, and the factors of guarded samples."""
-    if learned is not None:
-        of = _with_phi(of, groups, learned)
-    if by_rows(of, groups, rule):
-        assert isinstance(groups, Axes)
-        return normalize_rows(of, groups, rule)
-    factor = None
-    if rule.guard is not None:
-        of, factor = _pull_in(of, groups, rule.guard)
-    arguments = visible(*of)
-    y, *statistics = _Normalize.apply(*arguments, *unpack(groups), rule)  # type: ignore[no-untyped-call]
-    if factor is not None and of.weight is not None:  # a sample that is not finite was left out: it stays NaN
-        y = torch.where(factor.isnan().reshape(-1, *[1] * (y.dim() - 1)), math.nan, y)
-    return y, NormStatistics(*statistics[:5]), factor
-
-
-def _pull_in(of: Inputs, groups: Grouping, k: float) -> tuple[Inputs, Tensor]:
-    """The inputs after the guard, and the factors. Samples that are not finite weigh nothing."""
-    assert isinstance(groups, Axes)
-    verdict = judge_samples(of.x, k, of.weight, groups)
-    factor = verdict.factor
-    x, weight = pull(of.x, factor, verdict.center), of.weight
-    known = can_look(factor) and factor.device.type == "cpu" and not groups.joint
-    if not known or bool(factor.isnan().any()):
-        finite = ~factor.isnan().reshape(-1, *[1] * (x.dim() - 1))
-        computing = verdict.center.dtype
-        weight = finite.to(computing).expand(x.shape) if weight is None else torch.where(finite, weight, 0.0)
-        x = torch.where(finite, x, 0.0)
-    return of._replace(x=x, weight=weight), factor
-
-
-class _Normalize(torch.autograd.Function):
-    """The tensors of one normalization to its output and the fields of ``Found``.
-
-    Without gradients Dynamo counts the parameters of ``forward`` to see whether it takes a context: no ``*arguments``.
-    """
-
-    generate_vmap_rule = True
+class _Direct(torch.autograd.Function):
+    """The tensors of one normalization to its output and, if measured, its statistics, past the operators."""
 
     @staticmethod
     def forward(
+        ctx: Any,
         x: Tensor,
         phi: float | Tensor,
         alpha: float | Tensor,
@@ -194,117 +115,173 @@ class _Normalize(torch.autograd.Function):
         gamma: Tensor | None,
         beta: Tensor | None,
         weight: Tensor | None,
-        members: Tensor | None,
-        dims: tuple[int, ...],
+        index: Tensor | None,
+        call: _Call,
+    ) -> Tensor | tuple[Tensor, ...]:
+        groups, rule, running, counts, measured = call
+        of = Inputs(x, phi, alpha, shift, gamma, beta, weight)
+        y, saved, _ = ops.normalize(of, groups, rule, running, counts)
+        _keep(ctx, of, groups, rule, saved)
+        ctx.set_materialize_grads(False)
+        if not measured:
+            return y
+        statistics = problem.statistics_of(saved.groups, x, groups)
+        ctx.mark_non_differentiable(statistics.mean, statistics.var, statistics.mass)
+        return y, *statistics
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        grads = (*grads, None, None) if len(grads) == 1 else grads
+        return *_gradients(ctx, *grads[:3]), None, None
+
+
+# Past Function.apply, which looks for torch.func transforms; ``may_call_directly`` has done so.
+_apply: Any = super(torch.autograd.Function, _Direct).apply
+
+
+class _Operator(torch.autograd.Function):
+    """The tensors of one normalization to output, what is kept and, if measured, center and spread, by the operators.
+
+    Without gradients Dynamo counts the parameters of ``forward`` to see whether it takes a context: no ``*arguments``.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        phi: float | Tensor,
+        alpha: float | Tensor,
+        shift: Tensor | None,
+        gamma: Tensor | None,
+        beta: Tensor | None,
+        weight: Tensor | None,
+        index: Tensor | None,
+        dims: list[int],
         number: int,
         name: str,
         rule: Rule,
+        measured: bool,
     ) -> tuple[Tensor, ...]:
-        groups = pack(members, dims, number, name)
-        inputs = Inputs(x, phi, alpha, shift, gamma, beta, weight)
-        blocks = _blocks(inputs, groups)
-        if not blocks:
-            y, found = forward(inputs, groups, rule)
-            y = y.clone() if y is x else y  # neither centered nor scaled
-            return y, *[value.clone() for value in found]  # outputs of one function must not share memory
-        y, parts = torch.empty_like(x), []
-        for block in blocks:
-            part, found = forward(block.of_all(inputs), groups, rule)
-            block.of(y).copy_(part)
-            parts.append(found)
-        return y, *[torch.cat(column, blocks[0].dim) for column in zip(*parts, strict=True)]
+        of = Inputs(x, phi, alpha, shift, gamma, beta, weight)
+        groups = problem.grouping_from_args(index, dims, number, name)
+        if _is_fused(of, groups, rule):
+            assert isinstance(groups, Axes)
+            y, saved, _ = by_rows.normalize(of, groups, rule, _guarded_moments)
+            rows, samples = saved.groups, x.new_empty(0) if saved.samples is None else saved.samples
+        else:
+            y, rows, samples = torch.ops.geonorm.normalize(*problem.to_arguments(of, groups, rule))
+        _keep(ctx, of, groups, rule, Saved(rows, None if rule.guard is None else samples))
+        ctx.mark_non_differentiable(rows, samples)
+        if not measured:  # no gradients of statistics, not even zeros: kernels have none for them
+            return y, rows, samples
+        statistics = problem.statistics_of(rows, x, groups)
+        return y, rows, samples, statistics.center, statistics.spread
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, phi, alpha, shift, gamma, beta, weight, members, ctx.dims, ctx.number, ctx.name, ctx.rule = inputs
-        found = Found(*output[1:])
-        ctx.phi, ctx.alpha = (None if isinstance(value, Tensor) else value for value in (phi, alpha))
-        ctx.mark_non_differentiable(found.mean, found.var, found.mass, found.lower, found.upper, found.low, found.high)
-        tensors = (value if isinstance(value, Tensor) else None for value in (phi, alpha))
-        ctx.beta = None if beta is None else (beta.shape, beta.dtype)
-        ctx.save_for_backward(x, *tensors, shift, gamma, weight, members, *found)
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return *_gradients(ctx, grads[0], *(grads[3:] or (None, None))), *(None,) * 6
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, phi, alpha, shift, gamma, weight, members, *saved = ctx.saved_tensors
-        found, rule = Found(*saved), ctx.rule
-        if ctx.name and torch.is_grad_enabled():
-            raise RuntimeError(
-                "expected a first derivative (got create_graph=True): a normalization over several processes has no "
-                "second one; geonorm.unsync(model) normalizes in each process alone, which has"
+
+def _is_fused(of: Inputs, groups: Grouping, rule: Rule) -> bool:
+    """Whether a compiler gets to see the steps.
+
+    Around the mean they are elementwise operations and sums: it fuses them with their neighbours, as BatchNorm's.
+    """
+    return torch.compiler.is_compiling() and not groups.joint and by_rows.by_rows(of, groups, rule)
+
+
+def _guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:
+    """The guard in one small operator: medians are nothing to fuse."""
+    numbers, total, var, samples = torch.ops.geonorm.guarded_moments(mean, deviation, k)
+    return GuardedMoments(Verdict.from_numbers(numbers, *mean.shape), total, var, samples)
+
+
+def _keep(ctx: Any, of: Inputs, groups: Grouping, rule: Rule, saved: Saved) -> None:
+    """For backward. Tensors by this call alone: what it keeps is freed after backward, however long the loss lives."""
+    index, *ctx.groups = problem.grouping_to_args(groups)
+    ctx.rule, ctx.plan = rule, saved.plan
+    ctx.numbers = [None if isinstance(value, Tensor) else value for value in of[1:3]]
+    tensors = [value if isinstance(value, Tensor) else None for value in of[1:3]]
+    # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
+    ctx.beta = None if of.beta is None else (of.beta.shape, of.beta.dtype)
+    ctx.save_for_backward(of.x, *tensors, of.shift, of.gamma, of.weight, index, saved.groups, saved.samples)
+
+
+def _gradients(
+    ctx: Any, grad: Tensor | None, grad_center: Tensor | None, grad_spread: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """Of the inputs, in their order, from those of output, center and spread."""
+    x, phi, alpha, shift, gamma, weight, index, rows, samples = ctx.saved_tensors
+    needs = ctx.needs_input_grad[: len(Inputs._fields)]
+    if grad is None and grad_center is None and grad_spread is None:
+        return (None,) * len(needs)
+    phi, alpha = (number if value is None else value for value, number in zip((phi, alpha), ctx.numbers, strict=True))
+    beta = None
+    if ctx.beta is not None:  # any tensor like it
+        alike = gamma is not None and (gamma.shape, gamma.dtype) == ctx.beta
+        beta = gamma if alike else x.new_zeros((), dtype=ctx.beta[1]).expand(ctx.beta[0])
+    of = Inputs(x, phi, alpha, shift, gamma, beta, weight)
+    groups = problem.grouping_from_args(index, *ctx.groups)
+    grads = Incoming(torch.zeros_like(x) if grad is None else grad, grad_center, grad_spread)
+    if not torch.compiler.is_compiling():
+        if groups.joint:
+            if torch.is_grad_enabled():
+                raise RuntimeError(
+                    "expected a first derivative (got create_graph=True): a normalization over several processes has "
+                    "no second one; geonorm.unsync(model) normalizes in each process alone, which has"
+                )
+        elif torch.is_grad_enabled() or not torch._C._has_storage(grads.output):  # the latter: a batch of gradients
+            return _differentiable_gradients(grads, of, groups, ctx.rule, needs)
+    if _is_fused(of, groups, ctx.rule):
+        assert isinstance(groups, Axes)
+        return by_rows.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples), needs)
+    return ops.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples, ctx.plan), needs)
+
+
+def _differentiable_gradients(
+    grads: Incoming, of: Inputs, groups: Grouping, rule: Rule, needs: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """The gradients by open operations, from the forward again."""
+    keep = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Aliases: paths from one input to another are autograd's own work, and so are the hooks of the inputs.
+        of = Inputs(*[_alias(value, need, keep) for value, need in zip(of, needs, strict=True)])
+        y, statistics, _ = _open(of, groups, rule)
+        outputs = (y, statistics.center, statistics.spread)
+        pairs = [(out, grad) for out, grad in zip(outputs, grads, strict=True) if grad is not None]
+        wanted = [value for value, need in zip(of, needs, strict=True) if need and isinstance(value, Tensor)]
+        found = iter(
+            torch.autograd.grad(
+                [out for out, _ in pairs], wanted, [grad for _, grad in pairs], create_graph=keep, allow_unused=True
             )
-        if ctx.name and weight is None:  # counted by the forward
-            members = found.mass.reshape(-1)[:1]
-        groups = pack(members, ctx.dims, ctx.number, ctx.name)
-        # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
-        beta = None if ctx.beta is None else x.new_empty((), dtype=ctx.beta[1]).expand(ctx.beta[0])
-        inputs = Inputs(
-            x, ctx.phi if phi is None else phi, ctx.alpha if alpha is None else alpha, shift, gamma, beta, weight
         )
-        incoming = Incoming(grads[0], grads[1], grads[2], grads[6])
-        needs = ctx.needs_input_grad[: len(inputs)]
-        nothing = [None] * 5  # groups and rule
-        blocks = [] if torch.is_grad_enabled() else _blocks(inputs, groups)
-        if not blocks:
-            return *backward(incoming, inputs, found, groups, rule, needs), *nothing
-        parts = [
-            backward(
-                block.of_all(incoming),
-                block.of_all(inputs),
-                block.of_all(found),
-                groups,
-                rule,
-                needs,
-            )
-            for block in blocks
-        ]
-        return *[
-            blocks[0].join(column, value) for column, value in zip(zip(*parts, strict=True), inputs, strict=True)
-        ], *nothing
+    return tuple([next(found) if need else None for need in needs])
 
 
-class _Block(NamedTuple):
-    """A range of whole groups along one kept dimension of x."""
-
-    dim: int
-    start: int
-    length: int
-    rank: int  # of x
-
-    def _own(self, value: Tensor) -> int | None:
-        """The dimension of a value that broadcasts to x which this block cuts; None if it is shared by all blocks."""
-        dim = self.dim - (self.rank - value.dim())
-        return dim if dim >= 0 and value.shape[dim] != 1 else None
-
-    def of(self, value: Tensor) -> Tensor:
-        """The part of a tensor that belongs to the block."""
-        dim = self._own(value)
-        return value if dim is None else value.narrow(dim, self.start, self.length)
-
-    def of_all(self, values: Values) -> Values:
-        """The same of each tensor in a named tuple; other values as they are."""
-        parts: list[Any] = [self.of(value) if isinstance(value, Tensor) else value for value in values]
-        return type(values)(*parts)
-
-    def join(self, grads: tuple[Tensor | None, ...], value: Any) -> Tensor | None:
-        """Gradients of the parts as the gradient of the whole: put together, or added where the value is shared."""
-        parts = [grad for grad in grads if grad is not None]
-        if not parts:
-            return None
-        dim = self._own(value)
-        return torch.stack(parts).sum(0) if dim is None else torch.cat(parts, dim)
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
 
 
-def _blocks(inputs: Inputs, groups: Grouping) -> list[_Block]:
-    """How to cut a large tensor; nothing if it is small, or if the data must not be looked at."""
-    x = inputs.x
-    if not isinstance(groups, Axes) or groups.joint or x.numel() <= 2 * _BLOCK:
-        return []  # of joint groups all processes must take the same steps, whatever the size here
-    if not can_look(*[value for value in inputs if isinstance(value, Tensor)]):
-        return []
-    kept = [d for d in range(x.dim()) if d not in groups.dims and x.shape[d] > 1]
-    if not kept:
-        return []
-    dim = kept[0]
-    step = max(1, _BLOCK * x.shape[dim] // x.numel())
-    return [_Block(dim, start, min(step, x.shape[dim] - start), x.dim()) for start in range(0, x.shape[dim], step)]
+def _alias(value: Any, need: bool, keep: bool) -> Any:
+    if not need or not isinstance(value, Tensor):
+        return value
+    return value.view_as(value) if keep and value.requires_grad else value.detach().requires_grad_()
+
+
+def _open(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, NormStatistics, Tensor | None]:
+    """Output, statistics, and the factors of guarded samples, in operations that can be differentiated, batched and
+    exported as they are."""
+    of, factor = with_phi(of, groups, rule), None
+    if rule.guard is not None:
+        assert isinstance(groups, Axes)
+        verdict = judge_samples(of.x, rule.guard, of.weight, groups)
+        of, factor = pull_in(of, verdict.factor, verdict.center, groups.joint), verdict.factor
+    find: norm.FindCenter = center_in_groups
+    if rule.grad_floor:
+        spread = norm.forward(Inputs(*[_detached(value) for value in of]), groups, rule, ops.center)[1].spread
+        find = partial(center_in_groups, floor=rule.grad_floor * spread)
+    y, found = norm.forward(of, groups, rule, find, center_in_groups)
+    if factor is not None and of.weight is not None:  # a sample that is not finite was left out: it stays NaN
+        y = torch.where(factor.isnan().reshape(-1, *[1] * (y.dim() - 1)), math.nan, y)
+    statistics = found.statistics()
+    return y, statistics._replace(mean=statistics.mean.detach(), var=statistics.var.detach()), factor

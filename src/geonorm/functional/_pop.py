@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from ..distributed import Group
-from ..ops import Axes, Running, check_values
-from ._arguments import broadcastable, check_floating, exponent, floating, per_group, reduced_dims, weights
+from ..ops import Axes, Inputs, NormStatistics, Running, check_values
+from ..ops.problem import per_group
+from ._arguments import broadcastable, check_floating, exponent, floating, reduced_dims, weights
 from ._aug import AugNorm, joint_groups
 from ._center import check_sweeps
-from ._norm import Inputs, NormStatistics, make_rule
-from ._normalize import normalize
+from ._normalize import make_rule, normalize
 
 SHIFTS = ("add", "mul")
 ORDERS = ("center_first", "scale_first")

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..ops import Segments, check_values
 from ._arguments import about_point, check_floor, exponent, floating, segments, weights
 from ._center import check_sweeps
-from ._implicit import implicit_center
+from ._implicit import center_in_groups
 from ._spread import spread_of
 
 
@@ -55,7 +55,9 @@ def segment_center(
         power = of_segment(power, shape, "phi")
     check_sweeps(sweeps)
     share = weights(by_row(weight, values), values)
-    found = implicit_center(values, power, share, Segments(batch, number), sweeps)
+    groups = Segments(batch, number)
+    check_values(share, groups)
+    found = center_in_groups(values, power, share, groups, sweeps)
     return found.center.to(x.dtype)
 
 
@@ -103,7 +105,7 @@ def segment_spread(
     point = about_point(about)
     if isinstance(point, Tensor):
         point = groups.expand(of_segment(point, shape, "about").to(values.dtype).expand(shape))
-    values = values - point
+    values = values if about is None else values - point
     return spread_of(values, kind, share, groups, phi, floor).to(x.dtype)
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..ops import Axes, Grouping, can_look, check_values, unit_weight
-from ._arguments import about_point, check_floor, floating, per_group, reduced_dims, spread_power, weights
-from ._gaussian import robust_factor
-from ._implicit import implicit_center
+from .. import ops
+from ..ops import Axes, Grouping, Rule, check_values
+from ..ops.problem import grouping_from_args, grouping_to_args, per_group
+from ..ops.torch.gaussian import robust_factor
+from ..ops.torch.spread import mean_abs_factor, power_mean
+from ._arguments import about_point, check_floor, floating, reduced_dims, spread_power, weights
+from ._implicit import center_in_groups
 
 _LARGEST_ROBUST_PHI = 100.0
-
-
-def mean_abs_factor() -> float:
-    """√(π/2): deviation over mean absolute deviation of normal data. A function, as ``solver.smallest_distance``."""
-    return 1.2533141373155001
 
 
 def spread(
@@ -74,7 +72,7 @@ def spread(
     point = about_point(about)
     if isinstance(point, Tensor):
         point = per_group(point, values.shape, dims, "about").to(values.dtype)
-    values = values - point
+    values = values if about is None else values - point
     if not x.dim():
         values, dims, share = values.reshape(1), (0,), None if share is None else share.reshape(1)
     result = spread_of(values, kind, share, Axes(dims), phi, floor).to(x.dtype)
@@ -86,16 +84,48 @@ def spread_of(
 ) -> Tensor:
     """The spread of the deviations z of every group. Statistics keep the reduced axes with size 1."""
     check_values(weight, groups)
+    power = spread_power(kind)
+    rule = Rule(
+        power, spread_phi=phi if power is not None else robust_exponent(phi), spread_floor=floor, centered=False
+    )
+    if (found := ops.spread(z, weight, groups, rule)) is None:
+        return _open_spread(z, weight, groups, rule)
+    if not (torch.is_grad_enabled() and z.requires_grad):
+        return found
+    index, *rest = grouping_to_args(groups)
+    result: Tensor = _KnownSpread.apply(z, index, (found, rest, rule))  # type: ignore[no-untyped-call]
+    return result
+
+
+def _open_spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Tensor:
+    """The spread in operations that can be differentiated."""
     if weight is not None:  # selected, not multiplied: ignored entries may be NaN
         z = torch.where(weight > 0, z, 0.0)
-    power = spread_power(kind)
-    if power is not None:
-        return power_mean(z, power, weight, groups)
-    psi = robust_exponent(phi)
-    result = robust_factor(psi) * implicit_center(z.abs(), psi, weight, groups).center
-    if floor:
-        result = torch.maximum(result, floor * mean_abs_factor() * power_mean(z, 1.0, weight, groups))
+    if rule.power is not None:
+        return power_mean(z, rule.power, weight, groups)
+    result = robust_factor(rule.spread_phi) * center_in_groups(z.abs(), rule.spread_phi, weight, groups).center
+    if rule.spread_floor:
+        result = torch.maximum(result, rule.spread_floor * mean_abs_factor() * power_mean(z, 1.0, weight, groups))
     return result
+
+
+class _KnownSpread(torch.autograd.Function):
+    """A spread that the kernels have found. Its gradient is that of the open operations, which backward repeats."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, index: Tensor | None, known: tuple[Tensor, list[Any], Rule]) -> Tensor:
+        found, ctx.groups, ctx.rule = known
+        ctx.save_for_backward(z, index)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, index = ctx.saved_tensors
+        keep = torch.is_grad_enabled()
+        with torch.enable_grad():
+            z = z.view_as(z) if keep else z.detach().requires_grad_()
+            spread = _open_spread(z, None, grouping_from_args(index, *ctx.groups), ctx.rule)
+            return *torch.autograd.grad(spread, z, grad, create_graph=keep), None, None
 
 
 def robust_exponent(phi: float, name: str = "phi") -> float:
@@ -106,28 +136,3 @@ def robust_exponent(phi: float, name: str = "phi") -> float:
             f"(got {phi}); it is not learned, and a larger one is not robust"
         )
     return float(phi)
-
-
-def power_mean(z: Tensor, power: float, weight: Tensor | None, groups: Grouping) -> Tensor:
-    """(mean |z|^q)^(1/q), in units of the largest |z|: the powers neither overflow nor vanish."""
-    size = z.abs()
-    if power == math.inf:
-        return _poisoned(groups.max(size).clamp_min(0.0), weight, groups)  # an empty segment has none
-    largest = groups.max(size.detach())
-    some = ~(largest <= 0)  # NaN counts: it must come out
-    unit = torch.where(some, largest, 1.0)
-    ratio = size / groups.expand(unit)
-    powers = ratio if power == 1 else ratio.pow(power)
-    share = None if weight is None else unit_weight(weight, groups, z.dtype)[0]
-    mass = (groups.count(z) if share is None else groups.sum(share)).to(z.dtype)
-    mean = groups.sum(powers if share is None else powers * share) / torch.where(mass > 0, mass, 1.0)
-    if power != 1:
-        mean = torch.where(some, mean, 1.0).pow(1 / power)  # the root's slope at 0 is infinite
-    return _poisoned(torch.where(some, unit * mean, 0.0), weight, groups)
-
-
-def _poisoned(result: Tensor, weight: Tensor | None, groups: Grouping) -> Tensor:
-    """NaN for groups with impossible weights, where they could not be checked."""
-    if weight is None or can_look(weight):
-        return result
-    return torch.where(~(groups.min(weight) >= 0), math.nan, result)

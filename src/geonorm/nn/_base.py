@@ -14,8 +14,8 @@ from torch.nn import Parameter
 
 from ..functional._arguments import check_floor, exponent, spread_power
 from ..functional._center import check_sweeps
-from ..functional._norm import LearnedPhi
 from ..functional._spread import robust_exponent
+from ..ops import LearnedPhi
 
 SINGLE_ELEMENT = ("error", "running", "identity")
 

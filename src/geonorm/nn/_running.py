@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..distributed import Across, grouping
+from ..distributed import grouping
 from ..functional import affine_norm
 from ..functional._arguments import spread_power
 from ..functional._aug import affine_of
@@ -59,10 +59,8 @@ class RunningNormLayer(NormLayer):
     def _groups(self, input: Tensor) -> Axes:
         """The values of each channel: here, or over the process group in training. Evaluation waits for nobody."""
         dims = (0, *range(2, input.dim()))
-        groups = grouping(dims, self.process_group if self.training else None)
-        if self.guard is not None and isinstance(groups, Across) and not torch.compiler.is_compiling():
-            groups.ask_lengths(input)
-        return groups
+        fewest = 0 if torch.compiler.is_compiling() else 2  # a compiled graph cannot turn to another way
+        return grouping(dims, self.process_group if self.training else None, fewest)
 
     def _running_buffers(self, channels: int, track: bool, factory: dict[str, Any]) -> None:
         self.track_running_stats = track
@@ -315,7 +313,5 @@ def _squared_spread_of_normal_data(power: float | None) -> float:
 
 
 def values_per_channel(input: Tensor, groups: Axes) -> float:
-    """How many values of a channel a batch has, in all processes; inf where a traced graph cannot know."""
-    if not groups.joint:
-        return input.numel() // max(1, input.shape[1])
-    return math.inf if torch.compiler.is_compiling() else float(groups.count(input).flatten()[0])
+    """How many values of a channel a batch has; inf if it goes over processes, which will say if there are too few."""
+    return math.inf if groups.joint else input.numel() // max(1, input.shape[1])

@@ -10,6 +10,7 @@ from typing_extensions import Unpack
 
 from ..distributed import Group, group_name
 from ..functional._aug import aug_parts
+from ..ops import Axes, TooFewValues
 from ._base import AugOptions, along_channels, check_batch_input, element_weight, pass_through
 from ._running import RunningNormLayer, values_per_channel
 
@@ -51,6 +52,15 @@ class _AugBatchNorm(RunningNormLayer):
             return self._evaluate(input, share)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
+        if values < 2:
+            return self._few(input, share, values)
+        try:
+            return self._normalized(input, share, groups)
+        except TooFewValues as found:
+            return self._few(input, share, found.number)
+
+    def _few(self, input: Tensor, share: Tensor | None, values: float) -> Tensor:
+        """A batch of one value per channel, or of none."""
         if values == 1 and self.training and self.single_element == "error":
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
@@ -58,18 +68,20 @@ class _AugBatchNorm(RunningNormLayer):
             )
         if values == 1 and self.training and self.single_element == "running":
             return self._evaluate(input, share)
-        gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
         if values == 0:
             self._count_batch()
-        if values == 0 or (values == 1 and self.single_element == "identity"):
-            return pass_through(input, gamma, beta)
+        if values == 0 or self.single_element == "identity":
+            return pass_through(input, along_channels(self.weight, input), along_channels(self.bias, input))
+        return self._normalized(input, share, self._groups(input))
+
+    def _normalized(self, input: Tensor, share: Tensor | None, groups: Axes) -> Tensor:
         return aug_parts(
             input,
             groups,
             self._phi(),
             alpha=along_channels(self._alpha(), input),
-            weight=gamma,
-            bias=beta,
+            weight=along_channels(self.weight, input),
+            bias=along_channels(self.bias, input),
             element_weight=share,
             running=self._running(),
             measured=False,

@@ -12,9 +12,10 @@ from typing_extensions import Unpack
 from ..distributed import Group, group_name
 from ..functional import NormStatistics
 from ..functional._arguments import spread_power
-from ..functional._guard import judge_samples, pull
 from ..functional._pop import pop_parameters
-from ..ops import Axes, follow
+from ..functional._pull import pull
+from ..ops import Axes, TooFewValues, follow
+from ..ops.torch.guard import judge_samples
 from ._base import along_channels, check_batch_input, element_weight
 from ._pop import PopLayer, PopOptions
 from ._running import CENTER, SCALE, Kin, RunningNormLayer, choose, values_per_channel
@@ -67,19 +68,30 @@ class _PopNorm(PopLayer, RunningNormLayer):
         share = element_weight(mask, weight)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
+        if values == 0 or (values == 1 and self.training):
+            return self._few(input, share, values)
+        if not self._measures():
+            return self._evaluate(input, share)
+        try:
+            return self._normalized(input, share, groups)
+        except TooFewValues as found:
+            return self._few(input, share, found.number)
+
+    def _few(self, input: Tensor, share: Tensor | None, values: float) -> Tensor:
+        """A batch of one value per channel in training, or of none."""
         if values == 0:
             self._count_batch()
             return input.clone()
-        single = values == 1
-        if not self._measures() or (single and self.training and self.single_element == "running"):
+        if self.single_element == "running":
             return self._evaluate(input, share)
-        if single and self.training:
-            if self.single_element == "identity":
-                return input.clone()
-            raise ValueError(
-                f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
-                "larger batch, drop the last one, or choose single_element='running' or 'identity'"
-            )
+        if self.single_element == "identity":
+            return input.clone()
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
+            "larger batch, drop the last one, or choose single_element='running' or 'identity'"
+        )
+
+    def _normalized(self, input: Tensor, share: Tensor | None, groups: Axes) -> Tensor:
         running = self._running()
         extremes = running is not None and self.running_upper is not None
         output, statistics = self._pop(

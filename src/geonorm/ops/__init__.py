@@ -1,21 +1,31 @@
-"""How the few hot functions run: operator schemas, the plain-torch implementation, and the choice between
-implementations."""
+"""How the few hot functions run: what a normalization is, the registered operators, and one folder per backend."""
 
-from ._center import Center, center
+from . import schema as schema  # registers the operators
 from .checks import can_look, check_values
-from .grouping import Axes, Grouping, Segments, power_of_two, unit_weight
-from .guard import GuardedMoments, Verdict, count_guarded, guarded_moments, judge
-from .native import describe as describe_backend
-from .native import using_backend
-from .running import Running, follow, follow_batch, pause_statistics, refresh_seen, statistics_paused
+from .choose import describe as describe_backend
+from .choose import using_backend
+from .eager import center, may_call_directly, must_stay_open, normalize, normalize_backward, spread, update
+from .grouping import Axes, Grouping, Segments, TooFewValues, power_of_two, unit_weight
+from .learned import LearnedPhi
+from .problem import Incoming, Inputs, NormStatistics, Result, Rule, Saved
+from .running import Running, follow, pause_statistics, refresh_seen, statistics_paused, update_running_stats_
+from .torch.center import Center
+from .torch.guard import Verdict, count_guarded, judge
 
 __all__ = [
     "Axes",
     "Center",
     "Grouping",
-    "GuardedMoments",
+    "Incoming",
+    "Inputs",
+    "LearnedPhi",
+    "NormStatistics",
+    "Result",
+    "Rule",
     "Running",
+    "Saved",
     "Segments",
+    "TooFewValues",
     "Verdict",
     "can_look",
     "center",
@@ -23,13 +33,18 @@ __all__ = [
     "count_guarded",
     "describe_backend",
     "follow",
-    "follow_batch",
-    "guarded_moments",
     "judge",
+    "may_call_directly",
+    "must_stay_open",
+    "normalize",
+    "normalize_backward",
     "pause_statistics",
     "power_of_two",
     "refresh_seen",
+    "spread",
     "statistics_paused",
     "unit_weight",
+    "update",
+    "update_running_stats_",
     "using_backend",
 ]

@@ -14,7 +14,8 @@ from .grouping import Axes, Grouping, Segments
 def can_look(*values: Tensor | None) -> bool:
     """May Python read these tensors?
 
-    Not while a compiler traces, in a torch.func transform, on the meta device, or of tensors that are shapes alone.
+    Not while a compiler traces, in a torch.func transform, of tensors that are shapes alone, or on a device other than
+    the CPU: reading there would mean waiting for it.
     """
     if torch.compiler.is_compiling():
         return False
@@ -22,7 +23,7 @@ def can_look(*values: Tensor | None) -> bool:
 
 
 def _is_opaque(value: Tensor) -> bool:
-    if value.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(value):
+    if not value.is_cpu or torch._C._functorch.is_functorch_wrapped_tensor(value):
         return True
     return type(value) is not Tensor and type(value) is not Parameter and hasattr(value, "fake_mode")
 
@@ -60,11 +61,27 @@ def check_values(weight: Tensor | None, groups: Grouping, empty_ok: bool = False
 
 def _check_weight(weight: Tensor, groups: Grouping, empty_ok: bool) -> None:
     bad = weight[~(weight >= 0) | weight.isinf()]
-    if bool(groups.agree(torch.tensor([len(bad) > 0], device=weight.device))):  # all processes raise, or none
+    wrong, empty = torch.tensor([len(bad) > 0]), torch.tensor([False])
+    if isinstance(groups, Axes) and not empty_ok:
+        some = (weight > 0).to(torch.uint8)
+        empty = (
+            ~groups.here.max(some).bool().flatten()
+            if some.numel()
+            else torch.ones(_kept(some, groups), dtype=torch.bool)
+        )
+    if isinstance(groups, Axes) and groups.joint:  # all processes raise, or none
+        flags = groups.gather(torch.cat([wrong, ~empty]).to(torch.uint8)).bool()
+        wrong, empty = flags[:, :1].any(0), ~flags[:, 1:].any(0)
+    if bool(wrong):
         got = bad[0].item() if len(bad) else "one in another process"
         raise ValueError(f"expected finite weight >= 0 (got {got}); use 0 to ignore an entry")
-    if isinstance(groups, Axes) and not empty_ok and not bool((groups.max(weight) > 0).all()):
+    if bool(empty.any()):
         raise ValueError(
             "expected weight > 0 for at least one entry of every group (got a group whose weights are all zero); "
             "drop that group, or use segment_center, where an empty group gives 0"
         )
+
+
+def _kept(values: Tensor, groups: Axes) -> int:
+    """How many groups there are."""
+    return math.prod([n for d, n in enumerate(values.shape) if d not in groups.dims])

@@ -1,23 +1,38 @@
 """What a group of values is: the slices left by reduced axes, or the ragged segments of a batch vector.
 
 The mathematics is written once against these classes. A *statistic* has one entry per group; ``expand`` gives every
-element the statistic of its own group. A group may have members in other processes too (``joint``): sums and extremes
-are then those of all processes, ``here`` is the part in this one, and ``join`` adds up what the parts have found.
+element the statistic of its own group. A group may have members in other processes too (``joint``): sums are then those
+of the members here, ``gather`` and ``join`` bring together what the processes have found, and ``ops.joint`` knows how.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
+
+from .precision import wide, wide_dtype
+
+
+class TooFewValues(Exception):
+    """Groups over several processes that have fewer values than the caller needs; how many they have."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{number} values per group in all processes")
+        self.number = number
 
 
 class Axes:
     """The values that share their kept coordinates form a group; statistics keep the reduced axes with size 1."""
 
     joint = False
+    name = ""  # of a process group, as torch knows it
+    fewest = 0  # values per group that a joint normalization needs
+    # How one over a named process group is made: ``geonorm.distributed`` sets it.
+    over_processes: ClassVar[Callable[[tuple[int, ...], str], Axes]]
 
     def __init__(self, dims: tuple[int, ...]) -> None:
         self.dims = dims
@@ -27,17 +42,17 @@ class Axes:
         """The members in this process."""
         return self
 
-    def rows(self) -> Axes:
-        """The same groups when they are laid out as rows."""
-        return Axes((1,))
+    def gather(self, values: Tensor) -> Tensor:
+        """A tensor of the same shape from every process, ``[processes, ...]``."""
+        return values.unsqueeze(0)
 
     def join(self, *statistics: Tensor) -> tuple[Tensor, ...]:
         """Sums over the members here as sums over all members."""
         return statistics
 
-    def agree(self, mask: Tensor) -> Tensor:
-        """Where any process says so: what decides how often the others are asked must be the same everywhere."""
-        return mask
+    def gather_rows(self, *tensors: Tensor) -> tuple[list[Tensor], slice]:
+        """Tensors with a row per sample, of all processes, and where the rows of this one are."""
+        return list(tensors), slice(None)
 
     def extremes(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Smallest and largest of each group."""
@@ -56,10 +71,10 @@ class Axes:
         return statistic  # broadcasting does it
 
     def count(self, values: Tensor) -> Tensor:
-        """Number of elements in each group, as float64."""
+        """Number of elements in each group, in the widest dtype."""
         size = math.prod([values.shape[d] for d in self.dims])
         shape = [1 if d in self.dims else n for d, n in enumerate(values.shape)]
-        return torch.full(shape, float(size), dtype=torch.float64, device=values.device)
+        return torch.full(shape, float(size), dtype=wide_dtype(values.device), device=values.device)
 
 
 class Segments:
@@ -75,16 +90,6 @@ class Segments:
         self.index = index
         self.number = number
 
-    @property
-    def here(self) -> Segments:
-        return self
-
-    def join(self, *statistics: Tensor) -> tuple[Tensor, ...]:
-        return statistics
-
-    def agree(self, mask: Tensor) -> Tensor:
-        return mask
-
     def extremes(self, values: Tensor) -> tuple[Tensor, Tensor]:
         return self.min(values), self.max(values)
 
@@ -95,8 +100,8 @@ class Segments:
         return values.new_full((self.number, *values.shape[1:]), fill)
 
     def sum(self, values: Tensor) -> Tensor:
-        wide = values.double() if values.is_floating_point() else values  # added one by one: float32 would lose digits
-        return self._start(wide, 0).scatter_add(0, self._per_element(values), wide).to(values.dtype)
+        added = wide(values) if values.is_floating_point() else values  # one by one: float32 would lose digits
+        return self._start(added, 0).scatter_add(0, self._per_element(values), added).to(values.dtype)
 
     def min(self, values: Tensor) -> Tensor:
         return self._start(values, math.inf).scatter_reduce(0, self._per_element(values), values, "amin")
@@ -108,8 +113,8 @@ class Segments:
         return statistic.index_select(0, self.index)
 
     def count(self, values: Tensor) -> Tensor:
-        """Number of elements in each group, as float64."""
-        return self.sum(torch.ones(values.shape, dtype=torch.float64, device=values.device))
+        """Number of elements in each group, in the widest dtype."""
+        return self.sum(torch.ones(values.shape, dtype=wide_dtype(values.device), device=values.device))
 
 
 Grouping: TypeAlias = Axes | Segments
@@ -117,9 +122,10 @@ Grouping: TypeAlias = Axes | Segments
 
 def power_of_two(largest: Tensor) -> Tensor:
     """A power of two per group that brings its largest magnitude to between 1 and 2; 1 for 0, Inf and NaN."""
-    exponent = largest.double().log2().floor()
+    exponent = wide(largest).log2().floor()
+    limit = 1020 if exponent.dtype == torch.float64 else 124
     usable = largest.isfinite() & (largest > 0)
-    return torch.where(usable, torch.exp2(-exponent.clamp(-1020, 1020)), 1.0)
+    return torch.where(usable, torch.exp2(-exponent.clamp(-limit, limit)), 1.0)
 
 
 def unit_weight(weight: Tensor, groups: Grouping, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -128,4 +134,4 @@ def unit_weight(weight: Tensor, groups: Grouping, dtype: torch.dtype) -> tuple[T
     Only ratios of weights matter to a center; products with values must neither overflow nor vanish.
     """
     factor = power_of_two(groups.max(weight.detach()))
-    return (weight.double() * groups.expand(factor)).to(dtype), factor
+    return (wide(weight) * groups.expand(factor)).to(dtype), factor

@@ -33,7 +33,9 @@ class Running(NamedTuple):
 
 
 @torch.no_grad()  # nothing here may be saved for backward: checkpointing compares what was, with and without it
-def follow_batch(running: Running, center: Tensor, spread: Tensor, mean: Tensor, var: Tensor, mass: Tensor) -> None:
+def update_running_stats_(
+    running: Running, center: Tensor, spread: Tensor, mean: Tensor, var: Tensor, mass: Tensor
+) -> None:
     """Let the buffers follow the statistics of a batch. Groups without values have none."""
     present = mass > 0
     unbiased = var * (mass / (mass - 1).clamp_min(1e-30)).to(var.dtype)

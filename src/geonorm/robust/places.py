@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..analysis.axes import axes_of
 from ..analysis.observe import norms_of
-from ..functional._guard import sample_moments
+from ..ops.torch.guard import sample_moments
 from ..surgery.layouts import BOTH, CHANNELS_FIRST, keeps_statistics, own_forward
 from ..surgery.select import Where, chosen
 from .ruler import STATISTICS, Ruler

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..ops import Grouping, can_look, power_of_two, unit_weight
-from ..ops.solver import smallest_distance
+from ..checks import can_look
+from ..grouping import Grouping, power_of_two, unit_weight
+from .solver import smallest_distance
 
 
 class Gradients(NamedTuple):
@@ -49,7 +50,6 @@ def center_vjp(
     need_weight: bool = False,
     floor: Tensor | None = None,
     interior: bool = False,
-    here: Tensor | None = None,
 ) -> Gradients:
     """Gradients of the center from the gradient of its value.
 
@@ -60,8 +60,6 @@ def center_vjp(
         need_phi, need_weight: whether those gradients are wanted.
         floor: a distance per group below which |r| is not followed, if larger than the rounding level.
         interior: a tensor φ is known to lie inside (1, ∞).
-        here: for groups over several processes, the part of ``grad`` that arose in this one. φ's gradient is the part
-            that belongs to it; all parts together are the whole.
     """
     if not isinstance(phi, Tensor) and phi == 2 and weight is None:
         mass = groups.count(x).to(x.dtype)
@@ -95,7 +93,7 @@ def center_vjp(
     a = a / groups.expand(unit)
     least = 4 * torch.finfo(x.dtype).eps * tallest
     least = (least if floor is None else torch.maximum(least, floor)) / unit
-    w = _slope(a, phi, groups.expand(least.clamp_min(smallest_distance())), groups, mu, largest)
+    w = slope_of(a, phi, groups.expand(least.clamp_min(smallest_distance())), groups, mu, largest)
     if weight is not None and present is not None:
         w = torch.where(present, w, 0.0) * weight
     total = groups.sum(w)
@@ -119,9 +117,8 @@ def center_vjp(
     if need_phi and isinstance(phi, Tensor):
         moment = signed * distance.log()
         moment = groups.sum(moment if weight is None else moment * weight)
-        own = grad if here is None else here
-        flow = own * gain * moment
-        flow = torch.where(mu.isfinite() | (own != 0), flow, 0.0)  # a NaN group that nobody asked about is silent
+        flow = grad * gain * moment
+        flow = torch.where(mu.isfinite() | (grad != 0), flow, 0.0)  # a NaN group that nobody asked about is silent
         grad_phi = flow.sum_to_size(phi.shape).to(phi.dtype)
     grad_weight = None
     if need_weight and unit_of_weight is not None and present is not None:
@@ -137,7 +134,7 @@ def _room(tallest: Tensor, x: Tensor) -> Tensor | None:
     return torch.where(tallest > limit, power_of_two(tallest), 1.0).to(x.dtype)
 
 
-def _slope(a: Tensor, phi: float | Tensor, least: Tensor, groups: Grouping, mu: Tensor, largest: Tensor) -> Tensor:
+def slope_of(a: Tensor, phi: float | Tensor, least: Tensor, groups: Grouping, mu: Tensor, largest: Tensor) -> Tensor:
     """|r|^(φ−2), with the conventions at r = 0: for φ > 2 it is 0, but 1 in a group of equal values, which share the
     gradient."""
     alone = groups.expand((largest == 0).to(a.dtype))

@@ -29,10 +29,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .grouping import Axes, Grouping
+from ..grouping import Axes, Grouping
+from ..precision import wide
 
 _TILE = 1 << 18  # elements per tile of a sweep: the temporaries stay in the cache and memory stays flat
-_MAX_SWEEPS = 200
+MAX_SWEEPS = 200
 _SUBSAMPLE = 256
 
 
@@ -54,7 +55,7 @@ class Solution(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """What a first look at the data tells of each group, in float64."""
+    """What a first look at the data tells of each group, in the widest dtype."""
 
     lowest: Tensor
     highest: Tensor
@@ -63,7 +64,7 @@ class Extent(NamedTuple):
     lightest: Tensor | None  # smallest positive weight
 
 
-class _Sums(NamedTuple):
+class Sums(NamedTuple):
     """What one sweep returns. Each side is in units of its own extreme distance."""
 
     above: Tensor  # P
@@ -75,10 +76,10 @@ class _Sums(NamedTuple):
     nearest_above: Tensor  # Σω of the values at +nearest
     nearest_below: Tensor  # Σω of the values at −nearest
 
-    def merge(self, other: _Sums) -> _Sums:
+    def merge(self, other: Sums) -> Sums:
         """The sums of two parts of the same groups."""
         keep, take = self.nearest <= other.nearest, other.nearest <= self.nearest
-        return _Sums(
+        return Sums(
             self.above + other.above,
             self.below + other.below,
             self.above_slope + other.above_slope,
@@ -89,18 +90,8 @@ class _Sums(NamedTuple):
             torch.where(keep, self.nearest_below, 0.0) + torch.where(take, other.nearest_below, 0.0),
         )
 
-    def joined(self, groups: Grouping, near: bool) -> _Sums:
-        """The sums over all processes."""
-        if not near:
-            return _Sums(*groups.join(*self[:5]), *self[5:])  # type: ignore[call-arg]
-        nearest = groups.min(self.nearest)
-        mine = self.nearest == nearest
-        sides = (torch.where(mine, side, 0.0) for side in (self.nearest_above, self.nearest_below))
-        *sums, above, below = groups.join(*self[:5], *sides)
-        return _Sums(*sums, nearest, above, below)  # type: ignore[call-arg]
 
-
-def _sweep(
+def sweep(
     x: Tensor,
     weight: Tensor | None,
     y: Tensor,
@@ -109,14 +100,14 @@ def _sweep(
     q: float | Tensor,
     groups: Grouping,
     near: bool,
-) -> _Sums:
+) -> Sums:
     """One pass over the data at the points y. Statistics come and leave in float64.
 
     Selecting the two sides by ``where`` would cost five times the arithmetic: signs and clamps do the same.
     """
     head = y.to(x.dtype)
     r = x - groups.expand(head)
-    if x.dtype != torch.float64:
+    if x.dtype != y.dtype:
         r = r - groups.expand((y - head).to(x.dtype))
     # One quotient is positive, the other negative: the larger is the distance in units of its own side's extreme.
     # A side of reach 0 has no values: only the tie at y itself, 0/tiny = 0, and not 0/0.
@@ -130,7 +121,7 @@ def _sweep(
     w = p / a
 
     def total(values: Tensor) -> Tensor:
-        return groups.sum(values).double()
+        return wide(groups.sum(values))
 
     def mass(where: Tensor) -> Tensor:
         return total(where.to(x.dtype) if weight is None else where * weight)
@@ -139,15 +130,15 @@ def _sweep(
     at_y = r == 0
     if not near:
         zero = torch.zeros_like(sums[0])
-        return _Sums(*sums, mass(at_y), torch.full_like(zero, math.inf), zero, zero)
+        return Sums(*sums, mass(at_y), torch.full_like(zero, math.inf), zero, zero)
     ignore = at_y if weight is None else at_y | (weight == 0)
     distance = torch.where(ignore, math.inf, r.abs())
     closest = groups.min(distance)
     each = groups.expand(closest)
-    return _Sums(*sums, mass(at_y), closest.double(), mass(r == each), mass(r == -each))
+    return Sums(*sums, mass(at_y), wide(closest), mass(r == each), mass(r == -each))
 
 
-def _sweep_rows(
+def sweep_rows(
     x: Tensor,
     weight: Tensor | None,
     y: Tensor,
@@ -156,22 +147,22 @@ def _sweep_rows(
     q: float | Tensor,
     near: bool,
     active: Tensor,
-) -> _Sums:
+) -> Sums:
     """The sweep over the rows still active, tile by tile. Rows already solved return zeros."""
     columns = x.shape[1]
     if not columns:  # a process without values, beside others that have some
         nothing = torch.zeros_like(y)
-        return _Sums(*[nothing] * 5, torch.full_like(y, math.inf), nothing, nothing)  # type: ignore[call-arg]
+        return Sums(*[nothing] * 5, torch.full_like(y, math.inf), nothing, nothing)  # type: ignore[call-arg]
     rows = active.nonzero()[:, 0] if not bool(active.all()) else torch.arange(len(x), device=x.device)
-    out = _Sums(*(y.new_zeros(y.shape) for _ in _Sums._fields))
+    out = Sums(*(y.new_zeros(y.shape) for _ in Sums._fields))
     height, width = max(1, _TILE // columns), min(columns, _TILE)
-    for part in rows.split(height):
+    for part in rows.split(height) if len(rows) else ():
         first, last = int(part[0]), int(part[-1]) + 1
         pick = slice(first, last) if last - first == len(part) else part  # a run of rows is a view, no copy
-        sums: _Sums | None = None
+        sums: Sums | None = None
         for start in range(0, columns, width):
             piece = slice(start, start + width)
-            tile = _sweep(
+            tile = sweep(
                 x[pick, piece],
                 None if weight is None else weight[pick, piece],
                 y[pick],
@@ -188,7 +179,7 @@ def _sweep_rows(
     return out
 
 
-class _Evaluation(NamedTuple):
+class Evaluation(NamedTuple):
     """What the sums at y say of the center: in which direction it lies, how far at most, and where Newton would go."""
 
     direction: Tensor  # +1 above y, −1 below, 0 where rounding hides it
@@ -196,7 +187,8 @@ class _Evaluation(NamedTuple):
     step: Tensor
 
 
-def _evaluate(s: _Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor, seen: Extent, eps: float) -> _Evaluation:
+def evaluate(s: Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor, seen: Extent, eps: float) -> Evaluation:
+    """What the sums at a point say; ``reach_up`` and ``reach_down`` are the units of its two sides."""
     below_2 = q < 1
     shift = torch.where(below_2, (2.0 / seen.mass).log(), 0.0)
     span = seen.highest - seen.lowest
@@ -206,10 +198,12 @@ def _evaluate(s: _Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor, seen: E
     up, down = span * log_up.exp(), span * log_down.exp()
     lead = log_up - log_down  # ln(P/N)/q
     # Relative error of P and N: q times that of |x − y|, one pow, one cascade sum; then the logarithms, in float64.
-    kappa = eps * (2 * q + 16) - torch.finfo(torch.float64).eps * q * (far_up + far_down).clamp_min(-1e3)
+    kappa = eps * (2 * q + 16) - torch.finfo(s.above.dtype).eps * q * (far_up + far_down).clamp_min(-1e3)
     sure = (0.5 * q * lead).tanh().abs() > kappa  # |P − N| > κ(P + N)
     mean_up, mean_down = reach_up * s.above / s.above_slope, reach_down * s.below / s.below_slope
-    growing = torch.where(lead > 0, down / mean_down, up / mean_up).nan_to_num(0.0, 0.0, 0.0)
+    grows_up, grows_down = ((a / b).nan_to_num(0.0, 0.0, 0.0) for a, b in ((up, mean_up), (down, mean_down)))
+    growing = torch.where(lead > 0, grows_down, grows_up)
+    growing = torch.where(sure, growing, torch.minimum(grows_up, grows_down))  # on whichever side the center lies
     lightest = 1.0 if seen.lightest is None else seen.lightest.pow(1 / q)
     slope = torch.where(below_2, 2.0, lightest + growing)
     error = ((up - down).abs() + kappa / q * (up + down)) / slope + smallest_distance() * (reach_up + reach_down)
@@ -217,10 +211,10 @@ def _evaluate(s: _Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor, seen: E
     step = torch.where(
         lead > 0, (1 - damp) / (1 / mean_up + damp / mean_down), (damp - 1) / (damp / mean_up + 1 / mean_down)
     )
-    return _Evaluation(torch.where(sure, lead.sign(), 0.0), error.nan_to_num(math.inf, math.inf), step)
+    return Evaluation(torch.where(sure, lead.sign(), 0.0), error.nan_to_num(math.inf, math.inf), step)
 
 
-def _step_by_nearest(s: _Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor) -> Tensor:
+def step_by_nearest(s: Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor) -> Tensor:
     """Newton with the value nearest to y treated exactly and the others linearised (φ < 2).
 
     With the nearest value at offset t, multiplicity k, and the others' F and slope at that value c and B, the
@@ -240,7 +234,7 @@ def _step_by_nearest(s: _Sums, reach_up: Tensor, reach_down: Tensor, q: Tensor) 
     others = (slope - torch.where(at_y, 0.0, k * safe.pow(q - 1))).clamp_min(0.0) * q
     c = f - torch.where(at_y, 0.0, k * sign * safe.pow(q)) - others * t
     goal = c.abs()
-    u = torch.minimum(goal / k, (goal / others.clamp_min(1e-300)).pow(q))
+    u = torch.minimum(goal / k, (goal / others.clamp_min(torch.finfo(others.dtype).tiny)).pow(q))
     for _ in range(6):  # convex and increasing, started within a factor 2 of the root: quadratic from the first step
         u = (u - (k * u + others * u.pow(1 / q) - goal) / (k + others * u.pow(1 / q - 1) / q)).clamp_min(0.0)
     return span * (t + c.sign() * u.pow(1 / q))
@@ -251,19 +245,19 @@ def look(x: Tensor, weight: Tensor | None, groups: Grouping, ends: tuple[Tensor,
 
     ``ends``: the extremes of x, which are known already.
     """
-    mass = groups.count(x) if weight is None else groups.sum(weight.double())
+    mass = groups.count(x) if weight is None else groups.sum(wide(weight))
 
     def mean(values: Tensor) -> Tensor:
-        return groups.sum(values if weight is None else values * weight).double() / mass
+        return wide(groups.sum(values if weight is None else values * weight)) / mass
 
     rough = mean(x).to(x.dtype)  # a second pass about it keeps the digits that an offset would cost
     centred = x - groups.expand(rough)
     return Extent(
-        lowest=ends[0].double(),
-        highest=ends[1].double(),
-        mean=rough.double() + mean(centred),
+        lowest=wide(ends[0]),
+        highest=wide(ends[1]),
+        mean=wide(rough) + mean(centred),
         mass=mass,
-        lightest=None if weight is None else groups.min(torch.where(weight > 0, weight, math.inf)).double(),
+        lightest=None if weight is None else wide(groups.min(torch.where(weight > 0, weight, math.inf))),
     )
 
 
@@ -278,42 +272,38 @@ def solve(
     adaptive = sweeps is None
     eps = torch.finfo(x.dtype).eps
     exponent = float(phi) - 1 if not isinstance(phi, Tensor) else None
-    q = torch.as_tensor(phi, dtype=torch.float64, device=x.device).expand_as(seen.mean) - 1
+    q = torch.as_tensor(phi, dtype=seen.mean.dtype, device=x.device).expand_as(seen.mean) - 1
     q = torch.where(q >= 0, q, math.nan)  # where nothing could check φ, a wrong one must show
     lo, hi = seen.lowest, seen.highest
     span = hi - lo
     active = span.isfinite() & (span > 0) & q.isfinite() & (q > 0)
     y = torch.where(span.isfinite() & ~q.isnan(), seen.mean, math.nan)
-    if adaptive and isinstance(groups, Axes) and not groups.joint and x.shape[1] > 16 * _SUBSAMPLE:
+    if adaptive and isinstance(groups, Axes) and x.shape[1] > 16 * _SUBSAMPLE:
         y = _start_from_sample(x, phi, weight, y)
     y = y.clamp(lo, hi)
     center, bound = y, torch.where(y.isfinite(), 0.0, math.nan)
     used = torch.zeros_like(y, dtype=torch.int64)
     widths = [span] * 3
     singular = adaptive and (exponent is None or exponent < 1)
-    resolution = 2 * max(eps * eps, torch.finfo(torch.float64).eps)  # of y as the sweep sees it
+    resolution = 2 * max(eps * eps, torch.finfo(y.dtype).eps)  # of y as the sweep sees it
     grain = max(eps * eps, 100 * smallest_distance()) * span  # nothing smaller is looked for next to a tie
-    for k in range(1, (_MAX_SWEEPS if sweeps is None else sweeps) + 1):
-        if adaptive:
-            active = groups.agree(active)
-            if not bool(active.any()):
-                break
-        head = y.to(x.dtype).double()
-        y = head + (y - head).to(x.dtype).double()  # the point as the sweep sees it
+    for k in range(1, (MAX_SWEEPS if sweeps is None else sweeps) + 1):
+        if adaptive and not bool(active.any()):
+            break
+        head = wide(y.to(x.dtype))
+        y = head + wide((y - head).to(x.dtype))  # the point as the sweep sees it
         up, down = (seen.highest - y).clamp_min(0.0), (y - seen.lowest).clamp_min(0.0)
         near = singular and k >= 4  # more passes over the data; most groups are done before
         order = q if exponent is None else exponent
         if adaptive and isinstance(groups, Axes):
-            s = _sweep_rows(x, weight, y, up, down, order, near, active[:, 0])
+            s = sweep_rows(x, weight, y, up, down, order, near, active[:, 0])
         else:
-            s = _sweep(x, weight, y, up, down, order, groups.here, near)
-        if groups.joint:
-            s = s.joined(groups, near)
-        e = _evaluate(s, up, down, q, seen, eps)
+            s = sweep(x, weight, y, up, down, order, groups, near)
+        e = evaluate(s, up, down, q, seen, eps)
         step = e.step
         if singular:
             close = (q < 1) & ((s.tied > 0) | (s.nearest < math.inf))
-            step = torch.where(close, _step_by_nearest(s, up, down, q), step)
+            step = torch.where(close, step_by_nearest(s, up, down, q), step)
         new_lo = torch.maximum(lo, torch.where(e.direction > 0, y, y - e.error))
         new_hi = torch.minimum(hi, torch.where(e.direction < 0, y, y + e.error))
         middle = 0.5 * (new_lo + new_hi)

@@ -1,16 +1,11 @@
-"""The native kernels: where the library is, whether it may be used, and the calls into it.
-
-The only file that knows ctypes. ``GEONORM_BACKEND`` says which backend to use: ``auto`` (native where it can),
-``torch``, or ``native`` (the library must be there; what it has no kernel for still runs on torch).
-"""
+"""The compiled library: where it is, and the calls into it. The only file that knows ctypes."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,15 +13,30 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..problem import COLUMNS
 from .arrange import Arrangement
 
 DONE, REFUSED = 0, 1
 NO_SPREAD, RMS, MEAN_ABS, MAX_ABS, ROBUST = range(5)
 
+STATE_SIZE = len(COLUMNS)  # numbers that forward keeps of each group
+
 _PATH = Path(__file__).with_name("libgeonorm.so")
 _PROCESS = os.getpid()
-_KIND, _CALL = struct.Struct("=17q11d"), struct.Struct("=qd28Q")  # the two parts of csrc/job.h
-_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+
+
+class Task(IntEnum):
+    """Parts of a job, as csrc/job.h has them."""
+
+    MEASURE = 1
+    SWEEP = 2
+    WRITE = 3
+    ADD_UP = 4
+    SPREAD_OUT = 5
+
+
+POINTS, MEASURES, SWEPT, PARTS, FLOWS = 4, 5, 8, 6, 4  # numbers per group that they take and find
 
 
 class _Library(NamedTuple):
@@ -36,20 +46,12 @@ class _Library(NamedTuple):
     backward: Any
     offsets: Any
     guarded_moments: Any
+    advance: Any
     instruction_set: str
-    state_size: int
-
-
-def requested() -> str:
-    """The backend that the environment asks for."""
-    name = os.environ.get("GEONORM_BACKEND", "auto") or "auto"
-    if name not in ("auto", "torch", "native"):
-        raise RuntimeError(f"expected GEONORM_BACKEND to be auto, torch or native (got {name!r})")
-    return name
 
 
 @cache
-def _load() -> _Library | str:
+def load() -> _Library | str:
     """The library, or why there is none."""
     if not _PATH.exists():
         return f"{_PATH.name} was not built; install a C++ compiler and run: pip install --force-reinstall geonorm"
@@ -62,22 +64,23 @@ def _load() -> _Library | str:
         library.geonorm_offsets.restype = ctypes.c_int64
         address, number = ctypes.c_void_p, ctypes.c_int64
         library.geonorm_guarded_moments.argtypes = [
-            address, address, number, number, ctypes.c_double, number, number, address, address, address, address
+            address, address, number, number, ctypes.c_double, number, number, address, address, address
         ]  # fmt: skip
         library.geonorm_guarded_moments.restype = ctypes.c_int64
-        library.geonorm_job_size.restype = library.geonorm_state_size.restype = ctypes.c_int64
-        library.geonorm_instruction_set.restype = ctypes.c_char_p
+        library.geonorm_advance.argtypes = [address, number, address, number, number, number, number]
+        library.geonorm_advance.restype = ctypes.c_int64
+        library.geonorm_layout.restype = library.geonorm_instruction_set.restype = ctypes.c_char_p
         library.geonorm_use_openmp.argtypes, library.geonorm_use_openmp.restype = [ctypes.c_void_p], None
         library.geonorm_use_openmp(_openmp())
-        if library.geonorm_job_size() != _KIND.size + _CALL.size:
+        if library.geonorm_layout().decode() != layout():
             return f"{_PATH.name} belongs to another version of geonorm; reinstall geonorm"
         return _Library(
             library.geonorm_forward,
             library.geonorm_backward,
             library.geonorm_offsets,
             library.geonorm_guarded_moments,
+            library.geonorm_advance,
             library.geonorm_instruction_set().decode(),
-            library.geonorm_state_size(),
         )
     except (OSError, AttributeError) as error:
         return f"{_PATH.name} cannot be loaded: {error}"
@@ -98,37 +101,10 @@ def _openmp() -> int | None:
     return None
 
 
-@cache
-def library() -> _Library | None:
-    """The library if it is to be used. A backend that was asked for and is missing raises."""
-    name = requested()
-    if name == "torch":
-        return None
-    found = _load()
-    if isinstance(found, _Library):
-        return found
-    if name == "native":
-        raise RuntimeError(f"GEONORM_BACKEND=native, but {found}; or unset GEONORM_BACKEND to run on torch")
-    return None
-
-
-def state_size() -> int:
-    """Numbers that forward keeps of each group."""
-    found = library()
-    assert found is not None
-    return found.state_size
-
-
-def describe() -> dict[str, str]:
-    """Which backend is in use and why, for people; none if the one that was asked for is missing."""
-    name, found = requested(), _load()
-    if name == "torch":
-        return {"backend": "torch", "because": "GEONORM_BACKEND=torch"}
-    if isinstance(found, str):
-        missing = {"backend": "none", "because": f"GEONORM_BACKEND=native, but {found}"}
-        return missing if name == "native" else {"backend": "torch", "because": found}
-    why = f"the kernels are there, and GEONORM_BACKEND={name}"
-    return {"backend": "native", "because": why, "instruction set": found.instruction_set}
+def _library() -> _Library:
+    found = load()
+    assert isinstance(found, _Library)
+    return found
 
 
 class Numbers(NamedTuple):
@@ -151,32 +127,51 @@ class Numbers(NamedTuple):
     phi_start: float = 0.0
 
 
+# The fields of csrc/job.h in their order: those that all calls with tensors of one kind share, and those of one call.
+_KIND_FIELDS = ("dtype", *Arrangement._fields[:9], "parameters", "period", "phi_count", *Numbers._fields)
+_CALL_FIELDS = (
+    "threads", "momentum", "offsets", "x", "g", "y", "dx", "phis", "alphas", "shifts", "gammas", "betas", "state",
+    "running_mean", "running_var", "running_center", "running_scale", "batches",
+    "d_phi", "d_alpha", "d_shift", "d_gamma", "d_beta", "verdict", "guard_counts",
+    "task", "sizes", "points", "found", "places",
+)  # fmt: skip
+_KIND, _CALL = struct.Struct("=17q11d"), struct.Struct("=qd28Q")
+
+
+_ALL_OF_IT = (0,) * 5  # no part of a job, nor samples that lie elsewhere
+
+
+def layout() -> str:
+    """What this file packs and reads, in the words of the library: names and places of fields and columns."""
+    fields = " ".join(f"{name}:{8 * i}" for i, name in enumerate((*_KIND_FIELDS, *_CALL_FIELDS)))
+    columns = " ".join(f"{name}:{i}" for i, name in enumerate(COLUMNS))
+    return f"job {fields} state {columns}"
+
+
 def kind(dtype: torch.dtype, a: Arrangement, numbers: Numbers) -> bytes:
     """What all calls with tensors of one kind tell the kernels."""
-    return _KIND.pack(_CODES[dtype], *a[:9], a.parameters, a.period, a.phi_count, *numbers)
+    return _KIND.pack(CODES[dtype], *a[:9], a.parameters, a.period, a.phi_count, *numbers)
 
 
 def segment_offsets(batch: Tensor, number: int) -> Tensor | None:
     """The first row of every segment, and the number of rows; None unless the segments are sorted and in range."""
-    found = library()
-    if found is None or batch.dtype != torch.int64 or batch.device.type != "cpu":
+    if batch.dtype != torch.int64 or not batch.is_cpu:
         return None
     batch = batch.contiguous()
     offsets = torch.empty(number + 1, dtype=torch.int64, device="cpu")
-    status = found.offsets(batch.data_ptr(), len(batch), number, offsets.data_ptr())
+    status = _library().offsets(batch.data_ptr(), len(batch), number, offsets.data_ptr())
     return offsets if status == DONE else None
 
 
-def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """Joint center, factors, mean and variance of a guarded batch; None if the kernels cannot tell."""
-    found = library()
-    if found is None or not mean.is_cpu or mean.dtype not in (torch.float32, torch.float64) or not mean.numel():
+def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The verdict on the samples of a batch, mean and variance after it; None if the kernels cannot tell."""
+    if mean.dtype not in (torch.float32, torch.float64) or not mean.numel():
         return None
     mean, deviation = mean.contiguous(), deviation.contiguous()
     samples, channels = mean.shape
-    factor, center = mean.new_empty(samples), mean.new_empty(channels)
+    verdict = mean.new_empty(2 * (samples + channels) + 1)
     total, var = mean.new_empty(channels), mean.new_empty(channels)
-    status = found.guarded_moments(
+    status = _library().guarded_moments(
         mean.data_ptr(),
         deviation.data_ptr(),
         samples,
@@ -184,45 +179,41 @@ def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> tuple[Tensor, 
         k,
         torch.get_num_threads(),
         mean.dtype == torch.float64,
-        *[value.data_ptr() for value in (factor, center, total, var)],
+        *[value.data_ptr() for value in (verdict, total, var)],
     )
-    return (center, factor, total, var) if _check(status) else None
+    return (verdict, total, var) if _check(status) else None
 
 
 def forward(
     kind: bytes,
     x: Tensor,
-    y: Tensor,
+    y: Tensor | None,
     offsets: Tensor | None,
     parameters: tuple[Tensor | None, ...],
     state: Tensor,
-    statistics: tuple[Tensor | None, ...],
     running: tuple[Tensor | None, ...],
     momentum: float,
     verdict: Tensor | None = None,
     guard_counts: Tensor | None = None,
 ) -> bool:
-    """Normalize x into y; False if the kernels refuse the data, with nothing changed but y, state and statistics.
+    """Normalize x into y; False if the kernels refuse the data, with nothing changed but y and state.
 
     Args:
         kind: of the tensors, and what to do.
-        x, y: dense, of the same strides.
+        x, y: dense, of the same strides; without y only the state is filled.
         offsets: of segments.
         parameters: φ, α, shift, γ, β as contiguous tensors of the computing dtype.
         state: float64, filled for backward.
-        statistics: center, spread, mean, var, filled if given.
         running: buffers of mean, var, center and squared spread that follow, and the number of batches.
         momentum: how far they follow.
         verdict: of a guarded batch, filled: factors and distances of samples, center and scales of channels, radius.
         guard_counts: int64, batches, batches with a pull, samples pulled, samples not finite; added to.
     """
-    found = library()
-    assert found is not None
-    tensors = (offsets, x, None, y, None, *parameters, state, *statistics, *running)
+    tensors = (offsets, x, None, y, None, *parameters, state, *running)
     addresses = [0 if value is None else value.data_ptr() for value in tensors]
     guard = [0 if value is None else value.data_ptr() for value in (verdict, guard_counts)]
-    call = _CALL.pack(torch.get_num_threads(), momentum, *addresses, 0, 0, 0, 0, 0, *guard, 0)
-    return _check(found.forward(kind + call))
+    call = _CALL.pack(torch.get_num_threads(), momentum, *addresses, 0, 0, 0, 0, 0, *guard, *_ALL_OF_IT)
+    return _check(_library().forward(kind + call))
 
 
 def backward(
@@ -237,31 +228,55 @@ def backward(
     verdict: Tensor | None = None,
 ) -> None:
     """Gradients into dx and, if given, those of φ, α, shift, γ and β."""
-    found = _load()  # whichever backend is asked for now: forward ran here
-    assert isinstance(found, _Library)
-    tensors = (offsets, x, g, None, dx, *parameters, state, *(None,) * 9, *gradients, verdict)
+    tensors = (offsets, x, g, None, dx, *parameters, state, *(None,) * 5, *gradients, verdict)
     addresses = [0 if value is None else value.data_ptr() for value in tensors]
-    if not _check(found.backward(kind + _CALL.pack(torch.get_num_threads(), 0.0, *addresses, 0, 0))):
+    if not _check(_library().backward(kind + _CALL.pack(torch.get_num_threads(), 0.0, *addresses, 0, *_ALL_OF_IT))):
         raise MemoryError("geonorm: not enough memory for the gradient")
+
+
+def part(
+    kind: bytes,
+    task: Task,
+    x: Tensor,
+    parameters: tuple[Tensor | None, ...],
+    state: Tensor,
+    points: Tensor | None = None,
+    found: Tensor | None = None,
+    *,
+    sizes: bool = False,
+    y: Tensor | None = None,
+    g: Tensor | None = None,
+    dx: Tensor | None = None,
+    d_phi: Tensor | None = None,
+) -> bool:
+    """A part of forward or backward for groups whose other values are elsewhere; False if the kernels refuse the data.
+
+    Args:
+        kind, x, parameters, state: as in ``forward``; parameters are the same for all values of a group.
+        task: which part.
+        points: float64, what the task needs of every group: POINTS or FLOWS numbers of csrc/job.h.
+        found: float64, filled with what it finds: MEASURES, SWEPT or PARTS.
+        sizes: of |z| in place of x.
+        y, g, dx: where the task reads or writes them.
+        d_phi: any tensor, if the sums for φ's gradient are wanted.
+    """
+    tensors = (None, x, g, y, dx, *parameters, state, *(None,) * 5, d_phi, *(None,) * 6)
+    addresses = [0 if value is None else value.data_ptr() for value in tensors]
+    ends = [0 if value is None else value.data_ptr() for value in (points, found)]
+    call = _CALL.pack(torch.get_num_threads(), 0.0, *addresses, task, sizes, *ends, 0)
+    library = _library()
+    run = library.backward if task >= Task.ADD_UP else library.forward
+    return _check(run(kind + call))
+
+
+def advance(rows: Tensor, parts: Tensor | None, k: int, wide: bool, adaptive: bool) -> bool:
+    """As ``joint.decide.advance``."""
+    given = (0, 0) if parts is None else (parts.data_ptr(), len(parts))
+    going_on: int = _library().advance(rows.data_ptr(), len(rows), *given, k, wide, adaptive)
+    return going_on > 0
 
 
 def _check(status: int) -> bool:
     if status not in (DONE, REFUSED):
         raise RuntimeError("geonorm: the native kernels were given an unsound job; please report this")
     return bool(status == DONE)
-
-
-@contextmanager
-def using_backend(name: str) -> Iterator[None]:
-    """Within, another backend than ``GEONORM_BACKEND`` says; for comparisons. Holds for the whole process."""
-    former = os.environ.get("GEONORM_BACKEND")
-    os.environ["GEONORM_BACKEND"] = name
-    library.cache_clear()
-    try:
-        yield
-    finally:
-        if former is None:
-            del os.environ["GEONORM_BACKEND"]
-        else:
-            os.environ["GEONORM_BACKEND"] = former
-        library.cache_clear()

@@ -13,13 +13,16 @@ Nothing here has a gradient: factors are constants, as that of gradient clipping
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from . import native
-from .checks import can_look
+from ..checks import can_look
+from ..grouping import Axes
+from ..precision import computing_dtype, wide
+from ..problem import Inputs
 
 FEWEST = 4  # samples; among fewer nothing can be told
 MOST_FOR_CENTER = 256  # center and scales of a larger batch are those of every n-th sample
@@ -29,6 +32,7 @@ DEAD = (
 )
 GRAIN = 8.0  # a scale of so many roundings of the center is none: moments of equal samples may differ by that
 NEAREST = 1e-6  # smaller distances count as this in the weights of the center
+_BLOCK = 1 << 18  # elements that are worked on at a time
 SAME = 1e-4  # a median distance up to this means that most samples are the same: nothing can be told
 
 
@@ -45,15 +49,20 @@ class Verdict(NamedTuple):
     radius: Tensor
     factor: Tensor
 
+    def to_numbers(self) -> Tensor:
+        """As ``problem`` has it: factors, distances, center, scale, radius."""
+        return torch.cat([self.factor, self.distance, self.center, self.scale, self.radius.reshape(1)])
+
+    @staticmethod
+    def from_numbers(numbers: Tensor, samples: int, channels: int) -> Verdict:
+        factor, distance, center, scale, radius = numbers.split([samples, samples, channels, channels, 1])
+        return Verdict(center, scale, distance, radius.reshape(()), factor)
+
 
 class GuardedMoments(NamedTuple):
-    """Of the samples after they were pulled: mean and biased variance per channel, and how many samples count.
+    """Of the samples after they were pulled: mean and biased variance per channel, and how many samples count."""
 
-    ``center`` and ``factor`` are those of the verdict.
-    """
-
-    center: Tensor
-    factor: Tensor
+    verdict: Verdict
     mean: Tensor
     var: Tensor
     samples: Tensor  # float64, a number
@@ -73,7 +82,7 @@ def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = No
     y = column_median(_some(m))
     square = squared_scale(_some(m), _some(v), y, GRAIN * torch.finfo(mean.dtype).eps)
     # From here in float64, where the square of any float32 is finite. What is not, is infinitely far away.
-    m, v, y, square = m.double(), deviation.double().square(), y.double(), square.double()
+    m, v, y, square = wide(m), wide(deviation).square(), wide(y), wide(square)
     v = torch.where(counted & ~v.isfinite(), math.inf, v)
     inverse = torch.where(square > 0, 1 / square, 0.0)
 
@@ -81,7 +90,7 @@ def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = No
         squared = (v + (m - y).square()) * inverse
         return (squared.mean(1) if present is None else squared.nanmean(1)).sqrt()
 
-    some_m, some_v, some = _some(m), _some(v), _some(counted).double()
+    some_m, some_v, some = _some(m), _some(v), wide(_some(counted))
     present_m = torch.where(some_m.isnan(), 0.0, some_m)
     for _ in range(STEPS):
         weight = distances(some_m, some_v).clamp_min(NEAREST).reciprocal()
@@ -126,30 +135,101 @@ def squared_scale(m: Tensor, v: Tensor, y: Tensor, grain: float = 0.0) -> Tensor
     return torch.maximum(median, DEAD * median.max())
 
 
+MomentsOfGuarded = Callable[[Tensor, Tensor, float], GuardedMoments]
+
+
 def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:
-    """The moments of a batch whose far samples were pulled; k = ∞ judges nobody."""
-    if can_look(mean, deviation) and (found := native.guarded_moments(mean, deviation, k)) is not None:
-        return GuardedMoments(*found, torch.tensor(float(len(mean)), dtype=torch.float64))
-    if k == math.inf:
-        center, factor = mean.new_zeros(mean.shape[1]), mean.new_ones(len(mean))
-    else:
-        verdict = judge(mean, deviation, k)
-        center, factor = verdict.center, verdict.factor
-    return GuardedMoments(center, factor, *combine(mean, deviation, center, factor))
+    """The moments of a batch whose far samples were pulled."""
+    verdict = judge(mean, deviation, k)
+    return GuardedMoments(verdict, *combine(mean, deviation, verdict.center, verdict.factor))
 
 
 def combine(mean: Tensor, deviation: Tensor, center: Tensor, factor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean and variance of all samples after the pull, from those of each; and how many samples count."""
-    f, y = factor.double()[:, None], center.double()
+    f, y = wide(factor)[:, None], wide(center)
     usable = ~f.isnan()
-    m = mean.double()
+    m = wide(mean)
     m = torch.where(usable, torch.where(f == 1, m, y + f * (m - y)), 0.0)
-    v = torch.where(usable & (f > 0), (f * deviation.double()).square(), 0.0)
-    samples = usable.double().sum()
+    v = torch.where(usable & (f > 0), (f * wide(deviation)).square(), 0.0)
+    samples = wide(usable).sum()
     count = torch.where(samples > 0, samples, math.nan)
     total = m.sum(0) / count
     var = (torch.where(usable, (m - total).square(), 0.0) + v).sum(0) / count
     return total.to(mean.dtype), var.to(mean.dtype), samples
+
+
+@torch.no_grad()
+def judge_samples(x: Tensor, k: float, weight: Tensor | None, groups: Axes | None = None) -> Verdict:
+    """The verdict on the samples of x, (N, C, *), counted by ``weight``; over all processes of joint groups.
+
+    Distances and factors are those of the samples here.
+    """
+    mean, deviation, present = sample_moments(x.detach(), weight)
+    if groups is None or not groups.joint:
+        return judge(mean, deviation, k, present)
+    parts = [mean, deviation] if present is None else [mean, deviation, present.to(mean.dtype)]
+    rows, here = groups.gather_rows(*parts)
+    verdict = judge(rows[0], rows[1], k, rows[2] > 0 if len(rows) > 2 else None)
+    return verdict._replace(distance=verdict.distance[here], factor=verdict.factor[here])
+
+
+def sample_moments(x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Mean and standard deviation of every sample in every channel, and where there is anything to measure."""
+    if weight is None:
+        return *row_moments(x), None
+    values = torch.where(weight > 0, x.to(computing_dtype(x.dtype)), 0.0)
+    values, weight = (value.flatten(2) if x.dim() > 2 else value[..., None] for value in (values, weight))
+    weight = weight.to(values.dtype)
+    mass = weight.sum(2)
+    per = torch.where(mass > 0, mass, 1.0)
+    mean = (values * weight).sum(2) / per
+    centred = torch.where(weight > 0, values - mean[..., None], 0.0)
+    return mean, ((centred.square() * weight).sum(2) / per).sqrt(), mass > 0
+
+
+def row_moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of every sample in every channel, of x as (N, C, *); in the computing dtype."""
+    values = x.to(computing_dtype(x.dtype))
+    if values.dim() == 2:
+        return values, torch.zeros_like(values)
+    dims = tuple(range(2, x.dim()))
+    if not can_look(x):
+        var, mean = torch.var_mean(values, dims, correction=0)
+        return mean, var.sqrt()
+    mean = values.mean(dims)
+    count = math.prod(x.shape[2:])
+    step = max(1, _BLOCK * len(x) // max(1, x.numel()))
+    parts = [
+        torch.linalg.vector_norm(part - about.reshape(*about.shape, *[1] * len(dims)), dim=dims)
+        for part, about in zip(values.split(step), mean.split(step), strict=True)
+    ]
+    deviation = torch.cat(parts) / math.sqrt(count)
+    fine = mean.isfinite() & deviation.isfinite()
+    if not bool(fine.all()):  # sums too large for float32, if not the values themselves
+        rows = (~fine).any(1).nonzero().flatten()
+        var, about = torch.var_mean(wide(values[rows]), dims, correction=0)
+        mean = mean.index_copy(0, rows, about.to(mean.dtype))
+        deviation = deviation.index_copy(0, rows, var.sqrt().to(mean.dtype))
+    return mean, deviation
+
+
+def pull(x: Tensor, factor: Tensor, center: Tensor) -> Tensor:
+    """x, (N, C, *), with every sample at its factor of the way from the center; bit for bit where that is 1."""
+    f = factor.reshape(-1, *[1] * (x.dim() - 1))
+    y = center.reshape(-1, *[1] * (x.dim() - 2))
+    return torch.where(f == 1, x, (y + f * (x - y)).to(x.dtype))
+
+
+def pulled_inputs(
+    of: Inputs, factor: Tensor, center: Tensor, joint: bool, by: Callable[[Tensor, Tensor, Tensor], Tensor] = pull
+) -> Inputs:
+    """The inputs after the guard. Samples that are not finite weigh nothing."""
+    x, weight = by(of.x, factor, center), of.weight
+    if joint or not can_look(factor) or bool(factor.isnan().any()):
+        finite = ~factor.isnan().reshape(-1, *[1] * (x.dim() - 1))
+        weight = finite.to(center.dtype).expand(x.shape) if weight is None else torch.where(finite, weight, 0.0)
+        x = torch.where(finite, x, 0.0)
+    return of._replace(x=x, weight=weight)
 
 
 @torch.no_grad()

@@ -1,0 +1,140 @@
+"""Which backend serves which device, and why; and the functions behind the operators.
+
+``GEONORM_BACKEND`` says which one to use: ``auto`` (the kernels where they can), ``torch``, or ``native`` (the compiled
+library must be there; what it has no kernel for still runs on torch). A backend that refuses a case hands it to torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from torch import Tensor
+
+from . import cpu, guarded, joint, problem
+from .checks import can_look
+from .cpu import library
+from .grouping import Axes, Grouping
+from .problem import Incoming, Inputs, Result, Rule, Saved
+from .running import Running
+from .torch import center as torch_center
+from .torch import normalize as on_torch
+from .torch.guard import GuardedMoments
+from .torch.guard import guarded_moments as torch_guarded_moments
+
+
+def requested() -> str:
+    """The backend that the environment asks for."""
+    name = os.environ.get("GEONORM_BACKEND", "auto") or "auto"
+    if name not in ("auto", "torch", "native"):
+        raise RuntimeError(f"expected GEONORM_BACKEND to be auto, torch or native (got {name!r})")
+    return name
+
+
+@cache
+def has_kernels() -> bool:
+    """Whether the kernels are to be used on the CPU. A backend that was asked for and is missing raises."""
+    name, found = requested(), None
+    if name == "torch":
+        return False
+    found = library.load()
+    if name == "native" and isinstance(found, str):
+        raise RuntimeError(f"GEONORM_BACKEND=native, but {found}; or unset GEONORM_BACKEND to run on torch")
+    return not isinstance(found, str)
+
+
+def describe() -> dict[str, str]:
+    """Which backend is in use and why, for people; none if the one that was asked for is missing."""
+    name, found = requested(), library.load()
+    if name == "torch":
+        return {"backend": "torch", "because": "GEONORM_BACKEND=torch"}
+    if isinstance(found, str):
+        missing = {"backend": "none", "because": f"GEONORM_BACKEND=native, but {found}"}
+        return missing if name == "native" else {"backend": "torch", "because": found}
+    why = f"the kernels are there, and GEONORM_BACKEND={name}"
+    return {"backend": "native", "because": why, "instruction set": found.instruction_set}
+
+
+@contextmanager
+def using_backend(name: str) -> Iterator[None]:
+    """Within, another backend than ``GEONORM_BACKEND`` says; for comparisons. Holds for the whole process."""
+    former = os.environ.get("GEONORM_BACKEND")
+    os.environ["GEONORM_BACKEND"] = name
+    has_kernels.cache_clear()
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ["GEONORM_BACKEND"]
+        else:
+            os.environ["GEONORM_BACKEND"] = former
+        has_kernels.cache_clear()
+
+
+def normalize(
+    of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, counts: Tensor | None = None
+) -> Result:
+    """Output, and what backward needs. Running statistics and counts follow where the backend does that by itself."""
+    if groups.joint and rule.guard is None:
+        assert isinstance(groups, Axes)
+        return joint.normalize(of, groups, rule, of.x.is_cpu and has_kernels())
+    if of.x.is_cpu and has_kernels():
+        result = cpu.normalize(of, groups, rule, running, counts)
+        if result is not None:
+            return result
+    if rule.guard is None:
+        return on_torch.normalize(of, groups, rule)
+    return guarded.normalize(of, groups, rule, running, counts, normalize, guarded_moments)
+
+
+def normalize_backward(
+    grads: Incoming, of: Inputs, groups: Grouping, rule: Rule, saved: Saved, needs: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the inputs, in their order; None where they are not needed. ``of.beta``: any tensor like β."""
+    if saved.samples is not None and (rows := guarded.finite_rows(of.x, saved.samples, groups)) is not None:
+        return guarded.backward_among(rows, grads, of, groups, rule, saved, needs, normalize_backward)
+    if groups.joint and rule.guard is None:
+        assert isinstance(groups, Axes)
+        return joint.normalize_backward(grads, of, groups, rule, saved, needs)
+    if grads.center is None and grads.spread is None and _by_kernels(saved):
+        found = cpu.normalize_backward(grads.output, of, groups, rule, saved, needs)
+        if found is not None:
+            return found
+    if rule.guard is None:
+        return on_torch.normalize_backward(grads, of, groups, rule, saved, needs)
+    return guarded.normalize_backward(grads, of, groups, rule, saved, needs, normalize_backward)
+
+
+def _by_kernels(saved: Saved) -> bool:
+    if saved.plan is not None:
+        return True
+    rows = saved.groups
+    return rows.is_cpu and rows.numel() > 0 and float(rows[0, problem.BY]) == problem.BY_CPU
+
+
+def center(
+    x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None, interior: bool = False
+) -> torch_center.Center:
+    """The center of every group, of values in this process."""
+    assert not groups.joint
+    if x.is_cpu and has_kernels():
+        found = cpu.center(x, phi, weight, groups, sweeps)
+        if found is not None:
+            return found
+    return torch_center.center(x, phi, weight, groups, sweeps, interior)
+
+
+def spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Tensor | None:
+    """The spread of the deviations z of every group, if there is a kernel for it."""
+    return cpu.spread(z, weight, groups, rule) if z.is_cpu and has_kernels() else None
+
+
+def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:
+    """The moments of a batch whose far samples were pulled, from the moments of each sample."""
+    if can_look(mean, deviation) and has_kernels():
+        found = cpu.guarded_moments(mean, deviation, k)
+        if found is not None:
+            return found
+    return torch_guarded_moments(mean, deviation, k)

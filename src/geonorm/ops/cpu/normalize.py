@@ -1,0 +1,179 @@
+"""The normalization by the kernels.
+
+None, here, is a refusal: a case that they have no kernel for, which another backend takes. Refused are element weights,
+spreads of any exponent, fixed numbers of sweeps, φ outside of [1.01, 4] other than 1 and ∞, unsorted segments and, once
+the kernels see the data, magnitudes above 1e15 or below 1e-18 (in float64 1e120 and 1e-123), a learned φ at an end of
+its range, and guarded samples that are not finite.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import problem
+from ..grouping import Axes, Grouping
+from ..problem import Inputs, Result, Rule, Saved
+from ..running import Running, refresh_seen
+from ..torch.center import Center
+from ..torch.guard import GuardedMoments, Verdict
+from . import library
+from .arrange import Arrangement
+from .plan import Plan, plan
+
+CPU = torch.device("cpu")  # named at every allocation: there may be a default device
+_NOTHING = (None,) * 5
+
+
+def normalize(
+    of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, counts: Tensor | None = None
+) -> Result | None:
+    """Output, and what backward needs; the buffers follow where they can, and ``counts`` of guarded samples with them.
+
+    Neither input needs be dense: what the kernels cannot read in place they read from a copy.
+    """
+    found = plan(of, groups, rule)
+    if found is None:
+        return None
+    a, dtype = found.arrangement, found.dtype
+    samples = None
+    if found.guarded:
+        samples = torch.empty(problem.verdict_size(of.x), dtype=dtype, device=CPU)
+    buffers: tuple[Tensor | None, ...] = _NOTHING
+    factor, follows = 0.0, running is None or _can_follow(running, a, dtype)
+    if running is not None and follows:
+        buffers, factor = (*running[:4], running.batches), float(running.factor)
+    x = dense(of.x, of.x, found.strides)
+    y = torch.empty_strided(x.shape, found.strides, dtype=x.dtype, device=CPU)
+    saved = torch.zeros(a.groups, library.STATE_SIZE, dtype=torch.float64, device=CPU)
+    parameters, counts = parameters_of(of, found), counts if follows else None
+    if not library.forward(found.kind, x, y, found.offsets, parameters, saved, buffers, factor, samples, counts):
+        return None
+    if running is not None and follows:
+        torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
+        refresh_seen(running)
+    note = found if found.offsets is None else None
+    return Result(laid_out(y, of.x), Saved(saved, samples, note), follows)
+
+
+def statistics(of: Inputs, groups: Grouping, rule: Rule) -> Tensor | None:
+    """The statistics alone, as ``Saved.groups`` has them."""
+    found = plan(of, groups, rule)
+    if found is None:
+        return None
+    saved = torch.zeros(found.arrangement.groups, library.STATE_SIZE, dtype=torch.float64, device=CPU)
+    x = dense(of.x, of.x, found.strides)
+    done = library.forward(found.kind, x, None, found.offsets, parameters_of(of, found), saved, _NOTHING, 0.0)
+    return saved if done else None
+
+
+def center(
+    x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None
+) -> Center | None:
+    """As ``torch.center``."""
+    of = Inputs(x, phi, 1.0, None, None, None, weight)
+    saved = statistics(of, groups, Rule(sweeps=sweeps, scaled=False))
+    if saved is None:
+        return None
+    shape = problem.statistics_shape(x.shape, groups)
+    columns = (problem.CENTER, problem.BOUND, problem.SWEEPS, problem.LOWER, problem.UPPER)
+    dtypes = (x.dtype, torch.float64, torch.int64, x.dtype, x.dtype)
+    found = [saved[:, i].to(dtype, copy=True).reshape(shape) for i, dtype in zip(columns, dtypes, strict=True)]
+    return Center(*found)
+
+
+def spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Tensor | None:
+    """The spread of the deviations z of every group."""
+    saved = statistics(Inputs(z, 2.0, 1.0, None, None, None, weight), groups, rule)
+    if saved is None:
+        return None
+    return saved[:, problem.SPREAD].to(z.dtype, copy=True).reshape(problem.statistics_shape(z.shape, groups))
+
+
+def normalize_backward(
+    grad: Tensor, of: Inputs, groups: Grouping, rule: Rule, saved: Saved, needs: tuple[bool, ...]
+) -> tuple[Tensor | None, ...] | None:
+    """Gradients of the inputs, in their order. ``of.beta`` may be any tensor of β's shape and dtype."""
+    found = saved.plan or plan(of, groups, rule)
+    if found is None:
+        return None
+    a, x = found.arrangement, dense(of.x, of.x, found.strides)
+    g = dense(grad, x, found.strides)
+    dx = torch.empty_strided(x.shape, found.strides, dtype=x.dtype, device=CPU)
+    parts: list[Tensor | None] = []
+    for i, (need, value) in enumerate(zip(needs[1:6], of[1:6], strict=True)):
+        if not need or not isinstance(value, Tensor):
+            parts.append(None)
+            continue
+        expanded, count = (a.phi_shape, a.phi_count) if i == 0 else (a.parameter_shape, a.parameter_count)
+        shape = value.shape if value.numel() == count else expanded
+        parts.append(torch.empty(shape, dtype=found.dtype, device=CPU))
+    parameters = (*parameters_of(of, found)[:4], None)  # β is not looked at
+    library.backward(found.kind, x, g, dx, found.offsets, parameters, saved.groups, tuple(parts), saved.samples)
+    by_phi = parts[0]
+    if by_phi is not None and isinstance(of.phi, Tensor) and isinstance(groups, Axes) and by_phi.dim() != of.phi.dim():
+        full = problem.per_group_shape(of.phi.shape, x.shape, groups.dims, "phi")
+        parts[0] = by_phi.sum_to_size(full).reshape(of.phi.shape)
+    gradients = [part if part is None else _like(part, value) for part, value in zip(parts, of[1:6], strict=True)]
+    return laid_out(dx, of.x), *gradients, None
+
+
+def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments | None:
+    """As ``torch.guard.guarded_moments``."""
+    found = library.guarded_moments(mean, deviation, k)
+    if found is None:
+        return None
+    numbers, total, var = found
+    samples = torch.tensor(float(len(mean)), dtype=torch.float64, device=CPU)
+    return GuardedMoments(Verdict.from_numbers(numbers, *mean.shape), total, var, samples)
+
+
+def dense(value: Tensor, like: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """The value in the dtype of x and with the strides that the kernels read."""
+    if value.dtype == like.dtype and value.stride() == strides and not value.is_neg():
+        return value
+    return torch.empty_strided(value.shape, strides, dtype=like.dtype, device=CPU).copy_(value.detach())
+
+
+def laid_out(value: Tensor, like: Tensor) -> Tensor:
+    """What was made of a copy, in the memory order of the original, as torch's own functions do."""
+    if like.stride() == value.stride():
+        return value
+    wanted = torch.empty_like(like)
+    return value if wanted.stride() == value.stride() else wanted.copy_(value)
+
+
+def parameters_of(of: Inputs, found: Plan) -> tuple[Tensor | None, ...]:
+    """φ, α, shift, γ, β as the kernels read them."""
+    a, dtype = found.arrangement, found.dtype
+    shape, count = a.parameter_shape, a.parameter_count
+    phi = _expanded(of.phi, a.phi_shape, a.phi_count, dtype) if isinstance(of.phi, Tensor) else None
+    others = [_expanded(v, shape, count, dtype) if isinstance(v, Tensor) else None for v in of[2:6]]
+    return phi, *others
+
+
+def _expanded(value: Tensor, shape: tuple[int, ...], count: int, dtype: torch.dtype) -> Tensor:
+    """A parameter in the computing dtype, contiguous, of the common shape with ``count`` entries."""
+    if value.dtype == dtype and value.numel() == count and value.is_contiguous() and not value.is_neg():
+        return value
+    value = value.detach().resolve_neg().to(dtype)
+    return (value if value.numel() == count else value.expand(shape)).contiguous()
+
+
+def _like(grad: Tensor, value: Any) -> Tensor:
+    """In the shape and dtype of a parameter that may have been expanded."""
+    grad = grad if grad.shape == value.shape else grad.sum_to_size(value.shape)
+    return grad if grad.dtype == value.dtype else grad.to(value.dtype)
+
+
+def _can_follow(running: Running, a: Arrangement, dtype: torch.dtype) -> bool:
+    if running.over or a.segments != 1 or a.groups != running.mean.numel():
+        return False
+    for buffer in running[:4]:
+        if isinstance(buffer, Tensor) and not (
+            buffer.dtype == dtype and buffer.numel() == a.groups and buffer.is_contiguous() and buffer.is_cpu
+        ):
+            return False
+    return running.batches is None or (running.batches.dtype == torch.int64 and running.batches.is_cpu)

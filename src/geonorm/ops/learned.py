@@ -1,0 +1,58 @@
+"""A learned φ: inside its range whatever the optimizer does."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+FLAT = 4.5  # |θ + θ₀| from which the sigmoid counts as flat: φ is within 1.1 % of an end of its range
+
+
+class LearnedPhi(NamedTuple):
+    """φ = low + (high − low)·sigmoid(offset + start), not yet computed: backends do that themselves.
+
+    ``offset`` broadcasts over the kept dimensions. Near the ends of the range the sigmoid is flat. A gradient that
+    leads away from them gets the slope where flatness begins, so that φ can come back from however far it went.
+    """
+
+    offset: Tensor
+    low: float
+    high: float
+    start: float
+
+    def value(self) -> Tensor:
+        fraction: Tensor = _Sigmoid.apply(self.offset + self.start)  # type: ignore[no-untyped-call]
+        return self.low + (self.high - self.low) * fraction
+
+    def gradient(self, grad: Tensor) -> Tensor:
+        """The gradient of the offset from that of φ."""
+        return (self.high - self.low) * _slope(self.offset + self.start, grad) * grad
+
+
+def _slope(t: Tensor, grad: Tensor) -> Tensor:
+    slope = torch.sigmoid(t) * torch.sigmoid(-t)
+    least = 1 / (math.exp(FLAT / 2) + math.exp(-FLAT / 2)) ** 2  # the slope at ±FLAT
+    leads_back = (grad * t > 0) & (t.abs() > FLAT)  # a step goes against the gradient
+    return torch.where(leads_back, least, slope)
+
+
+class _Sigmoid(torch.autograd.Function):
+    """The sigmoid, with a slope that is at least that at ±``FLAT`` for gradients that lead back to 0."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(t: Tensor) -> Tensor:
+        return torch.sigmoid(t)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (t,) = ctx.saved_tensors
+        return grad * _slope(t, grad)

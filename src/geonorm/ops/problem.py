@@ -1,0 +1,275 @@
+"""What a normalization is, for every backend: its inputs, its rule, and what forward keeps for backward.
+
+    z = x − α·c + b           c: the L^φ center of the group; α how much of it is removed; b a shift before the division
+    y = γ·z/√(s² + ε) + β     s: a spread of z (or of x itself: ``scale_first``)
+
+**What is kept.** One float64 row of ``len(COLUMNS)`` numbers per group, in the order of the kept dimensions, or of
+segments and features. All backends write the same columns; ``BY`` says which one has, so that backward stays with it.
+A guarded batch keeps a second, flat tensor in the computing dtype: factors and distances of the samples, then joint
+center and scale of the channels, then the radius.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .grouping import Axes, Grouping, Segments
+from .precision import computing_dtype, wide
+
+COLUMNS = (
+    "CENTER",
+    "SPREAD",
+    "RHO",  # 1/√(s² + ε)
+    "MEAN_Z",  # mean of z, where α and the shift are the same for the whole group
+    "UNIT",  # largest |x − c|; 0 for a group of equal values
+    "LEAST",  # |x − c|/unit below this counts as this (φ < 2)
+    "LOWER",  # the two values whose midpoint is the center, φ = 1 and φ = ∞
+    "UPPER",
+    "MIDDLE",  # robust spread: center of |z|, and the same numbers of it
+    "UNIT_2",
+    "LEAST_2",
+    "LOWER_2",
+    "UPPER_2",
+    "FLOORED",  # robust spread: 1 where the mean deviation took over
+    "MEAN",
+    "VAR",
+    "BOUND",  # the true center is this close to CENTER
+    "SWEEPS",
+    "MASS",  # number of values, or the sum of their weights
+    "BY",  # which backend wrote the row
+)
+(
+    CENTER, SPREAD, RHO, MEAN_Z, UNIT, LEAST, LOWER, UPPER, MIDDLE, UNIT_2,
+    LEAST_2, LOWER_2, UPPER_2, FLOORED, MEAN, VAR, BOUND, SWEEPS, MASS, BY,
+) = range(len(COLUMNS))  # fmt: skip
+BY_TORCH, BY_CPU = 0.0, 1.0
+
+
+class Rule(NamedTuple):
+    """The choices that are not tensors."""
+
+    power: float | None = 2.0  # of the spread; None: robust
+    eps: float = 1e-5
+    spread_phi: float = 1.5
+    spread_floor: float = 0.05
+    grad_floor: float = 0.0
+    sweeps: int | None = None
+    interior: bool = False  # a tensor φ is known to lie inside (1, ∞)
+    centered: bool = True
+    scaled: bool = True
+    scale_first: bool = False
+    guard: float | None = None  # k: far samples are pulled onto a ball of k median distances first
+    learned: tuple[float, float, float] | None = None  # φ is given as the offset of a LearnedPhi: low, high, start
+
+    def numbers(self) -> list[float]:
+        """The rule as an operator takes it: 0 stands for None, which is no value of these choices."""
+        none_or = [0.0 if value is None else float(value) for value in (self.power, self.sweeps, self.guard)]
+        others = [self.eps, self.spread_phi, self.spread_floor, self.grad_floor]
+        flags = [float(flag) for flag in (self.interior, self.centered, self.scaled, self.scale_first)]
+        return [*none_or, *others, *flags, *(self.learned or ())]
+
+    @staticmethod
+    def from_numbers(numbers: Sequence[float]) -> Rule:
+        """The rule again."""
+        power, sweeps, guard, eps, spread_phi, spread_floor, grad_floor = numbers[:7]
+        interior, centered, scaled, scale_first = (bool(flag) for flag in numbers[7:11])
+        return Rule(
+            power or None,
+            eps,
+            spread_phi,
+            spread_floor,
+            grad_floor,
+            int(sweeps) or None,
+            interior,
+            centered,
+            scaled,
+            scale_first,
+            guard or None,
+            (numbers[11], numbers[12], numbers[13]) if len(numbers) > 11 else None,
+        )
+
+
+class Inputs(NamedTuple):
+    """The tensors of one normalization; numbers stay numbers.
+
+    ``alpha``, ``shift``, ``gamma`` and ``beta`` broadcast to x, ``phi`` over the kept dimensions; ``weight`` has x's
+    shape.
+    """
+
+    x: Tensor
+    phi: float | Tensor
+    alpha: float | Tensor
+    shift: Tensor | None
+    gamma: Tensor | None
+    beta: Tensor | None
+    weight: Tensor | None
+
+
+class Saved(NamedTuple):
+    """What forward keeps for backward: a row per group, and the verdict on the samples of a guarded batch.
+
+    ``plan`` is a note of the backend to itself, without tensors; what comes through an operator has none.
+    """
+
+    groups: Tensor
+    samples: Tensor | None = None
+    plan: Any = None
+
+
+class Result(NamedTuple):
+    """What a backend returns. ``followed``: running statistics and counts that it was given follow this batch."""
+
+    output: Tensor
+    saved: Saved
+    followed: bool = False
+
+
+class Incoming(NamedTuple):
+    """Gradients of the differentiable outputs."""
+
+    output: Tensor
+    center: Tensor | None = None
+    spread: Tensor | None = None
+
+
+class NormStatistics(NamedTuple):
+    """What a normalization measured, per group, with the reduced axes kept.
+
+    Attributes:
+        center: the L^φ center.
+        spread: the spread that the deviations were divided by, before ε.
+        mean: the plain mean of x.
+        var: the plain (biased) variance of x.
+        mass: float64; number of values, or the sum of their weights.
+    """
+
+    center: Tensor
+    spread: Tensor
+    mean: Tensor
+    var: Tensor
+    mass: Tensor
+
+
+def statistics_shape(shape: Sequence[int], groups: Grouping) -> list[int]:
+    """The shape of a statistic of x."""
+    if isinstance(groups, Segments):
+        return [groups.number, *shape[1:]]
+    return [1 if d in groups.dims else n for d, n in enumerate(shape)]
+
+
+def to_rows(columns: dict[int, Tensor]) -> Tensor:
+    """What is kept, from some of its columns; the others are 0."""
+    flat = {column: wide(value.reshape(-1)) for column, value in columns.items()}
+    nothing = torch.zeros_like(flat[CENTER])
+    return torch.stack([flat.get(i, nothing) for i in range(len(COLUMNS))], 1)
+
+
+def statistics_of(saved: Tensor, like: Tensor, groups: Grouping) -> NormStatistics:
+    """The statistics of x from what was kept."""
+    shape = statistics_shape(like.shape, groups)
+    dtype = computing_dtype(like.dtype)
+    center, spread, mean, var = (saved[:, i].to(dtype, copy=True).reshape(shape) for i in (CENTER, SPREAD, MEAN, VAR))
+    return NormStatistics(center, spread, mean, var, saved[:, MASS].clone().reshape(shape))
+
+
+def verdict_size(x: Tensor) -> int:
+    """How many numbers are kept of the samples of a guarded batch, x as (N, C, *)."""
+    size: int = 2 * (x.shape[0] + x.shape[1]) + 1
+    return size
+
+
+def factors_of(samples: Tensor, x: Tensor) -> Tensor:
+    """The factor of each sample of a guarded batch."""
+    return samples[: x.shape[0]]
+
+
+def joint_center_of(samples: Tensor, x: Tensor) -> Tensor:
+    """The joint center of a guarded batch, per channel."""
+    first = 2 * x.shape[0]
+    return samples[first : first + x.shape[1]]
+
+
+def grouping_to_args(groups: Grouping) -> tuple[Tensor | None, list[int], int, str]:
+    """A grouping as an operator takes it.
+
+    The segment of each row, the reduced dimensions, the number of segments, and the name of a process group.
+    """
+    if isinstance(groups, Segments):
+        return groups.index, [0], groups.number, ""
+    return None, list(groups.dims), 0, groups.name
+
+
+def grouping_from_args(index: Tensor | None, dims: Sequence[int], number: int, name: str = "") -> Grouping:
+    """The grouping again."""
+    if index is not None:
+        return Segments(index, number)
+    return Axes.over_processes(tuple(dims), name) if name else Axes(tuple(dims))
+
+
+def to_arguments(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Any, ...]:
+    """A normalization as the operators take it."""
+    phi, alpha = ((v, 0.0) if isinstance(v, Tensor) else (None, v) for v in (of.phi, of.alpha))
+    return of.x, *phi, *alpha, *of[3:], *grouping_to_args(groups), rule.numbers()
+
+
+def from_arguments(
+    x: Tensor,
+    phi: Tensor | None,
+    phi_number: float,
+    alpha: Tensor | None,
+    alpha_number: float,
+    shift: Tensor | None,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    weight: Tensor | None,
+    index: Tensor | None,
+    dims: Sequence[int],
+    segments: int,
+    name: str,
+    rule: Sequence[float],
+) -> tuple[Inputs, Grouping, Rule]:
+    """The normalization again."""
+    exponent, removed = phi_number if phi is None else phi, alpha_number if alpha is None else alpha
+    of = Inputs(x, exponent, removed, shift, gamma, beta, weight)
+    return of, grouping_from_args(index, dims, segments, name), Rule.from_numbers(rule)
+
+
+def whole_groups(shape: Sequence[int], groups: Grouping) -> int:
+    """The number of groups."""
+    return math.prod(statistics_shape(shape, groups))
+
+
+def per_group(value: Tensor, shape: Sequence[int], dims: tuple[int, ...], name: str) -> Tensor:
+    """A statistic with the reduced axes kept, from one that broadcasts over the kept axes (or has all axes already)."""
+    full = per_group_shape(value.shape, shape, dims, name)
+    return value if value.dim() == len(full) else value.reshape(full)
+
+
+def per_group_shape(given: Sequence[int], shape: Sequence[int], dims: tuple[int, ...], name: str) -> list[int]:
+    """The shape of that statistic, with all axes of x."""
+    kept = [n for d, n in enumerate(shape) if d not in dims]
+    full = [1 if d in dims else n for d, n in enumerate(shape)]
+    if len(given) == len(shape) and broadcasts(given, full):
+        return list(given)
+    if len(given) <= len(kept) and broadcasts(given, kept):
+        sizes = [1] * (len(kept) - len(given)) + list(given)
+        return [1 if d in dims else sizes.pop(0) for d in range(len(shape))]
+    if math.prod(given) == 1:
+        return [1] * len(shape)
+    raise ValueError(
+        f"expected {name} to broadcast over the kept dimensions {tuple(kept)} (got shape {tuple(given)}); "
+        f"x has shape {tuple(shape)} and is reduced over dim {dims}"
+    )
+
+
+def broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether a shape broadcasts to another."""
+    if len(shape) > len(target):
+        return False
+    # By index: Dynamo loses symbolic sizes in reversed() and zip().
+    return all(shape[-i] == 1 or shape[-i] == target[-i] for i in range(1, len(shape) + 1))

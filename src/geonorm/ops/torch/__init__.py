@@ -1,0 +1,1 @@
+"""The torch backend: plain tensor operations, for every device and every case."""

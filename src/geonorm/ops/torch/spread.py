@@ -1,0 +1,41 @@
+"""Power means of the distance: how far a group of values lies from 0."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..checks import can_look
+from ..grouping import Grouping, unit_weight
+
+
+def mean_abs_factor() -> float:
+    """√(π/2): deviation over mean absolute deviation of normal data. A function, as ``solver.smallest_distance``."""
+    return 1.2533141373155001
+
+
+def power_mean(z: Tensor, power: float, weight: Tensor | None, groups: Grouping) -> Tensor:
+    """(mean |z|^q)^(1/q), in units of the largest |z|: the powers neither overflow nor vanish."""
+    size = z.abs()
+    if power == math.inf:
+        return _poisoned(groups.max(size).clamp_min(0.0), weight, groups)  # an empty segment has none
+    largest = groups.max(size.detach())
+    some = ~(largest <= 0)  # NaN counts: it must come out
+    unit = torch.where(some, largest, 1.0)
+    ratio = size / groups.expand(unit)
+    powers = ratio if power == 1 else ratio.pow(power)
+    share = None if weight is None else unit_weight(weight, groups, z.dtype)[0]
+    mass = (groups.count(z) if share is None else groups.sum(share)).to(z.dtype)
+    mean = groups.sum(powers if share is None else powers * share) / torch.where(mass > 0, mass, 1.0)
+    if power != 1:
+        mean = torch.where(some, mean, 1.0).pow(1 / power)  # the root's slope at 0 is infinite
+    return _poisoned(torch.where(some, unit * mean, 0.0), weight, groups)
+
+
+def _poisoned(result: Tensor, weight: Tensor | None, groups: Grouping) -> Tensor:
+    """NaN for groups with impossible weights, where they could not be checked."""
+    if weight is None or can_look(weight):
+        return result
+    return torch.where(~(groups.min(weight) >= 0), math.nan, result)
