@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from geonorm.functional import _native
-from geonorm.functional._norm import Inputs, Rule, make_rule
-from geonorm.functional._normalize import _on_torch
-from geonorm.ops import Axes, Grouping, Running, Segments, native
+from geonorm.functional._normalize import make_rule
+from geonorm.ops import Axes, Grouping, Inputs, Rule, Running, Segments, choose, cpu
+from geonorm.ops.cpu import library
+from geonorm.ops.cpu.plan import plan
 
 BAD = [math.nan, math.inf, -math.inf, 3e38, -3e38, 1e-40, 0.0]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -66,7 +66,7 @@ def one_call(rng: random.Random) -> int:
         if rng.random() < 0.3:
             return None
         chosen = {d for d in among if rng.random() < 0.8}
-        return torch.rand([n if d in chosen else 1 for d, n in enumerate(x.shape)], dtype=wide).requires_grad_()
+        return torch.rand([n if d in chosen else 1 for d, n in enumerate(x.shape)], dtype=wide)
 
     inner = kept if isinstance(groups, Segments) or rng.random() < 0.5 else list(range(x.dim()))
     phi = rng.choice([1.0, 1.2, 1.25, 1.5, 1.6, 1.75, 2.0, 2.2, 2.5, 3.0, 4.0, math.inf])
@@ -82,8 +82,8 @@ def one_call(rng: random.Random) -> int:
         guard=rng.choice([1.0, 1.5, 3.0]) if guarded else None,
     )
     of = Inputs(
-        x.detach().requires_grad_(),
-        phi if exponent is None else (exponent.detach() + 1.2).requires_grad_(),
+        x,
+        phi if exponent is None else (exponent + 1.2),
         1.0 if alpha is None else alpha,
         parameter(inner),
         parameter(inner),
@@ -94,21 +94,25 @@ def one_call(rng: random.Random) -> int:
 
 
 def calls(rng: random.Random, of: Inputs, groups: Grouping, rule: Rule, wide: torch.dtype) -> int:
-    plan = _native.plan(of, groups, rule)
-    if plan is None:
-        return 0
-    running = None
-    if isinstance(groups, Axes) and rng.random() < 0.3:
-        buffers = [torch.zeros(plan.arrangement.groups, dtype=wide) for _ in range(4)]
-        running = Running(*buffers, factor=0.1)
-    torch.set_num_threads(rng.choice([1, 2, 3]))
-    found = _native.run(of, plan, running, rng.random() < 0.5, lambda again, _: _on_torch(again, groups, rule)[:2])
+    found = plan(of, groups, rule)
     if found is None:
+        return 0
+    running = counts = None
+    if isinstance(groups, Axes) and rng.random() < 0.3:
+        buffers = [torch.zeros(found.arrangement.groups, dtype=wide) for _ in range(4)]
+        running = Running(*buffers, factor=0.1)
+    if rule.guard is not None and rng.random() < 0.5:
+        counts = torch.zeros(4, dtype=torch.int64)
+    torch.set_num_threads(rng.choice([1, 2, 3]))
+    if rng.random() < 0.3:  # without an output
+        cpu.statistics(of, groups, rule._replace(guard=None))
+    result = cpu.normalize(of, groups, rule, running, counts)
+    if result is None:
         return 1
-    y, _ = found
-    if y.requires_grad:
-        grad = torch.randn(y.shape, dtype=torch.float64).to(y.dtype)
-        y.backward(grad if rng.random() < 0.8 else grad.sum().expand(y.shape))
+    grad = torch.randn(of.x.shape, dtype=torch.float64).to(of.x.dtype)
+    grad = grad if rng.random() < 0.8 else grad.sum().expand(of.x.shape)
+    needs = tuple(isinstance(value, torch.Tensor) and rng.random() < 0.8 for value in of)
+    cpu.normalize_backward(grad, of, groups, rule, result.saved, needs)
     return 2
 
 
@@ -125,18 +129,18 @@ def moments(rng: random.Random) -> int:
         mean = mean.round()
     if rng.random() < 0.2:
         mean[rng.randrange(shape[0]), rng.randrange(shape[1])] = rng.choice(BAD)
-    native.guarded_moments(mean, torch.rand_like(mean), rng.choice([1.0, 3.0, math.inf]))
+    cpu.guarded_moments(mean, torch.rand_like(mean), rng.choice([1.0, 3.0, math.inf]))
     return 1
 
 
 def main() -> int:
     """``native_fuzz.py [library] [calls] [seed]``"""
     if len(sys.argv) > 1:
-        native._PATH = Path(sys.argv[1])
+        library._PATH = Path(sys.argv[1])
     wanted, seed = int(sys.argv[2]) if len(sys.argv) > 2 else 20_000, int(sys.argv[3]) if len(sys.argv) > 3 else 0
     rng = random.Random(seed)
     torch.manual_seed(seed)
-    assert native.library() is not None, native.describe()
+    assert choose.has_kernels(), choose.describe()
     done = 0
     while done < wanted:
         done += one_call(rng) + moments(rng)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 Wide = NDArray[np.longdouble]
 
@@ -156,3 +160,31 @@ def hostile_batch(rng: np.random.Generator) -> NDArray[np.float64]:
     ]
     batch: NDArray[np.float64] = family[rng.integers(len(family))]() * 10.0 ** rng.choice([0, 0, 0, 30, -30])
     return batch if positions > 1 or rng.random() < 0.3 else batch[:, :, 0]
+
+
+def guard_verdict(x: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Distances, factors and center by the formulas, one sample at a time, in float64."""
+    x = x.double().flatten(2) if x.dim() > 2 else x.double()[..., None]
+    samples, channels, _ = x.shape
+    m, v = x.mean(2), x.var(2, correction=0)
+    some = range(samples) if samples <= 256 else [i * samples // 256 for i in range(256)]
+    y, s2 = torch.zeros(channels).double(), torch.zeros(channels).double()
+    for c in range(channels):
+        column = sorted(float(m[i, c]) for i in some)
+        y[c] = 0.5 * (column[(len(column) - 1) // 2] + column[len(column) // 2])
+        squares = sorted(float(v[i, c] + (m[i, c] - y[c]) ** 2) for i in some)
+        least = (8 * torch.finfo(torch.float64).eps * float(y[c])) ** 2
+        if not squares[(len(squares) - 1) // 2] > least:
+            squares = [square for square in squares if square > least] or [0.0]
+        s2[c] = squares[(len(squares) - 1) // 2]
+    s2 = s2.clamp_min(1e-6 * float(s2.max()))
+
+    def distance(i: int) -> float:
+        return math.sqrt(float(((v[i] + (m[i] - y) ** 2) / s2).mean()))
+
+    for _ in range(2):
+        weight = [1 / max(distance(i), 1e-6) for i in some]
+        y = sum(w * m[i] for w, i in zip(weight, some, strict=True)) / sum(weight)
+    d = torch.tensor([distance(i) for i in range(samples)], dtype=torch.float64)
+    radius = k * float(d.sort().values[(samples - 1) // 2])
+    return d, (radius / d).clamp_max(1.0), y

@@ -74,7 +74,7 @@ def test_files_inside(source: Path, packages: Path) -> None:
     built = set(zipfile.ZipFile(wheel).namelist())
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
-    assert "geonorm/ops/libgeonorm.so" in built
+    assert "geonorm/ops/cpu/libgeonorm.so" in built
     assert not [name for name in packed if name.endswith(".so")]
     listed = subprocess.run(["git", "ls-files", "src/geonorm"], cwd=ROOT, check=True, capture_output=True, text=True)
     wanted = {name.removeprefix("src/") for name in listed.stdout.splitlines() if (source / name).exists()}

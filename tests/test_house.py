@@ -56,6 +56,33 @@ def test_imports_point_down(path: Path) -> None:
                 assert ORDER.index(here) < ORDER.index(there), f"{here} must not import {there}"
 
 
+# Inside ops: a backend knows what a normalization is, and torch's, which takes what it has no kernel for; not the others.
+MAY_USE = {"torch": set(), "cpu": {"torch"}, "joint": {"torch", "cpu"}}
+
+
+@pytest.mark.parametrize("backend", MAY_USE)
+def test_backends_are_peers(backend: str) -> None:
+    for path in sorted((PACKAGE / "ops" / backend).glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 2 and node.module:
+                there = node.module.split(".")[0]
+                assert there not in {*MAY_USE, "schema", "choose", "eager"} - MAY_USE[backend], f"{path}: {there}"
+
+
+def test_one_file_knows_ctypes() -> None:
+    using = [path for path in PACKAGE.rglob("*.py") if "import ctypes" in path.read_text()]
+    assert using == [PACKAGE / "ops" / "cpu" / "library.py"]
+
+
+def test_functional_mutates_nothing() -> None:
+    """No method whose name ends in an underscore, but that which makes a leaf of its own."""
+    for path in sorted((PACKAGE / "functional").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+                of_ops = isinstance(node.func.value, ast.Name) and node.func.value.id == "ops"
+                assert of_ops or node.func.attr in ("requires_grad_", "__init__"), f"{path}:{node.lineno}"
+
+
 def test_contributing_is_short() -> None:
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 80
 

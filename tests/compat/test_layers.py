@@ -13,6 +13,9 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 import geonorm
+from geonorm.nn._base import NormLayer
+from geonorm.ops.choose import has_kernels
+from geonorm.ops.cpu import library
 from nn_layers import BATCH, CASES, NAMES, Case, randomize
 
 each = pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -321,3 +324,46 @@ def test_graph_norm_compiles_with_a_batch_vector() -> None:
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     x = torch.randn(12, 3)
     torch.testing.assert_close(compiled(x, BATCH, 5), layer(x, BATCH, 5))
+
+
+@pytest.mark.skipif(not has_kernels(), reason="native kernels are not built or not asked for")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "spec", ["augbn(phi=1.5)", "robustbn", "diffphi", "augbn(guard=3)", "median", "pop(spread=l1)"]
+)
+def test_compiled_graphs_run_the_kernels(spec: str, dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward of every layer, without a graph break. Around the mean the compiler fuses the steps."""
+    calls = {"forward": 0, "backward": 0}
+    for name in calls:
+        original = getattr(library, name)
+
+        def counted(*args: Any, name: str = name, original: Any = original, **more: Any) -> Any:
+            calls[name] += 1
+            return original(*args, **more)
+
+        monkeypatch.setattr(library, name, counted)
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.BatchNorm2d(5))
+    geonorm.convert(model, spec)
+    norms = sum(isinstance(module, NormLayer) for module in model.modules())
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for samples in (6, 9):
+        compiled(torch.randn(samples, 3, 9, 9)).square().sum().backward()
+    assert calls == {"forward": 2 * norms, "backward": 2 * norms}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the packager's own
+@pytest.mark.parametrize("spec", ["augbn(phi=1.5)", "guardbn"])
+def test_ahead_of_time(spec: str, tmp_path: Path) -> None:
+    """A converted model in evaluation through AOTInductor: compiled, packaged, loaded and run."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(196, 2))
+    geonorm.convert(model, spec)
+    x = torch.randn(5, 3, 9, 9)
+    model(x)
+    model.eval()
+    package = torch._inductor.aoti_compile_and_package(
+        torch.export.export(model, (x,)), package_path=str(tmp_path / "model.pt2")
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(torch._inductor.aoti_load_package(package)(x), model(x), rtol=1e-4, atol=1e-5)

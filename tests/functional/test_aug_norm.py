@@ -6,7 +6,9 @@ import re
 import pytest
 import torch
 
-from geonorm.functional import _normalize, affine_norm, aug_norm, center, pop_norm, spread
+from geonorm.functional import affine_norm, aug_norm, center, pop_norm, spread
+from geonorm.ops import using_backend
+from geonorm.ops.torch import normalize as on_torch
 
 
 def tensor(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -42,15 +44,17 @@ def test_nothing_is_mutated() -> None:
 def test_blocks_change_nothing(dims, kind: str, weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for block in (1 << 20, 10):
-        monkeypatch.setattr(_normalize, "_BLOCK", block)
+        monkeypatch.setattr(on_torch, "_BLOCK", block)
         x = tensor(5, 6, 7).requires_grad_()
         shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
         phi = (1.3 + tensor(*shape, seed=1).abs()).requires_grad_()
         leaves = [tensor(1, 6, 1, seed=2), tensor(6, 7, seed=3), tensor(1, 6, 1, seed=4), tensor(5, 6, 7, seed=5).abs()]
         alpha, gamma, beta, weight = (leaf.requires_grad_() for leaf in leaves)
-        y, statistics = aug_norm(
-            x, dims, phi, alpha=alpha, weight=gamma, bias=beta, spread=kind, element_weight=weight if weighted else None
-        )
+        share = weight if weighted else None
+        with using_backend("torch"):
+            y, statistics = aug_norm(
+                x, dims, phi, alpha=alpha, weight=gamma, bias=beta, spread=kind, element_weight=share
+            )
         inputs = [x, phi, alpha, gamma, beta, *([weight] if weighted else [])]
         scale = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).reshape(y.shape)
         loss = (y * scale).sum() + statistics.center.square().sum() + statistics.spread.sum()

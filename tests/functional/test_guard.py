@@ -9,7 +9,7 @@ from torch.func import grad, jacrev, vmap
 
 import geonorm
 from geonorm.functional import aug_norm, guard
-from geonorm.functional._guard import pull
+from geonorm.functional._pull import pull
 
 KINDS = [
     ("AugBatchNorm2d", {"phi": 2.0}),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from geonorm.functional import center, segment_spread, spread
-from geonorm.functional._gaussian import robust_factor
+from geonorm.ops.torch.gaussian import robust_factor
 
 KINDS = ["rms", "mean_abs", "max_abs", 1.5, 7.0, math.inf, "robust"]
 
@@ -121,7 +121,7 @@ class TestRobust:
         assert robust_factor(phi) == pytest.approx(factor, abs=6e-6)
 
     def test_usual_factors_are_the_computed_ones(self) -> None:
-        from geonorm.functional._gaussian import compute_robust_factor, usual_factors
+        from geonorm.ops.torch.gaussian import compute_robust_factor, usual_factors
 
         for phi, factor in usual_factors().items():
             assert compute_robust_factor(phi) == pytest.approx(factor, rel=1e-14)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import geonorm
 from geonorm.functional import guard
-from geonorm.ops.guard import MOST_FOR_CENTER
-from geonorm.ops.native import library, using_backend
+from geonorm.ops import using_backend
+from geonorm.ops.choose import has_kernels
+from geonorm.ops.torch.guard import MOST_FOR_CENTER
 
 ks = st.sampled_from([1.0, 1.5, 2.0, 3.0, 6.0])
 faults = st.sampled_from([1e3, 1e6, 1e12, 1e20])
@@ -227,7 +228,7 @@ def step(layer: torch.nn.Module, x: torch.Tensor, **kwargs: torch.Tensor) -> dic
 
 
 with using_backend("auto"):
-    KERNELS = library() is not None
+    KERNELS = has_kernels()
 BACKENDS = ["torch", pytest.param("native", marks=pytest.mark.skipif(not KERNELS, reason="no kernels built"))]
 KINDS = [
     ("AugBatchNorm", {"phi": 2.0}),

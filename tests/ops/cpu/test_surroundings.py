@@ -13,9 +13,9 @@ import torch
 
 import geonorm
 from geonorm.functional import aug_norm
-from geonorm.ops import native
+from geonorm.ops import choose, using_backend
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="native kernels are not built or not asked for")
+pytestmark = pytest.mark.skipif(not choose.has_kernels(), reason="native kernels are not built or not asked for")
 
 
 def run_python(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -30,11 +30,12 @@ def run_python(script: str, **environment: str) -> subprocess.CompletedProcess[s
 
 MISSING = """
 from pathlib import Path
-from geonorm.ops import native
-native._PATH = Path("/nowhere/libgeonorm.so")
+from geonorm.ops import choose
+from geonorm.ops.cpu import library
+library._PATH = Path("/nowhere/libgeonorm.so")
 import torch, geonorm
 geonorm.AugBatchNorm1d(3)(torch.randn(5, 3)).sum().backward()
-print(native.describe()["backend"])
+print(choose.describe()["backend"])
 """
 
 
@@ -114,7 +115,7 @@ class TestOnceWrong:
             return torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)[0]
 
         found = gradient()
-        with native.using_backend("torch"):
+        with using_backend("torch"):
             torch.testing.assert_close(found, gradient())
 
     def test_hooks_and_retained_gradients(self) -> None:
@@ -128,7 +129,7 @@ class TestOnceWrong:
             return [x.grad, inner.grad]
 
         found = gradients()
-        with native.using_backend("torch"):
+        with using_backend("torch"):
             for mine, theirs in zip(found, gradients(), strict=True):
                 torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
@@ -176,7 +177,7 @@ class TestOnceWrong:
             return torch.autograd.grad(y, x, torch.arange(6.0).reshape(6, 1))[0]
 
         found = gradient()
-        with native.using_backend("torch"):
+        with using_backend("torch"):
             torch.testing.assert_close(found, gradient(), rtol=1e-4, atol=1e-5)
 
     def test_negative_bits(self) -> None:
@@ -205,7 +206,7 @@ class TestOnceWrong:
     def test_backward_under_another_backend(self) -> None:
         x = torch.randn(6, 5, requires_grad=True)
         loss = aug_norm(x, 0, 1.5).output.pow(3).sum()
-        with native.using_backend("torch"):
+        with using_backend("torch"):
             loss.backward()
         assert x.grad is not None
 

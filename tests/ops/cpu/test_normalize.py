@@ -1,4 +1,4 @@
-"""The native kernels against the torch path and against independent truths, on every layout, dtype, φ and spread."""
+"""The kernels against the torch backend and against independent truths, on every layout, dtype, φ and spread."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import geonorm
-from geonorm.functional import _native, aug_norm, center
-from geonorm.functional._norm import Inputs, NormStatistics, Rule, make_rule
-from geonorm.functional._normalize import _on_torch as guarded_on_torch
-from geonorm.ops import Axes, Grouping, Segments, native
+from geonorm.functional import aug_norm, center
+from geonorm.functional._normalize import make_rule, normalize
+from geonorm.ops import Axes, Grouping, Inputs, NormStatistics, Rule, Segments, choose, cpu, problem, using_backend
+from geonorm.ops.cpu.plan import plan
 from marks import slow_but
 from oracles import center_by_bisection, hostile_groups
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="native kernels are not built or not asked for")
+pytestmark = pytest.mark.skipif(not choose.has_kernels(), reason="native kernels are not built or not asked for")
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 PHIS = [1.0, 1.25, 1.3, 1.5, 1.75, 2.0, 2.5, 2.7, 3.0, 4.0, math.inf]
@@ -48,31 +48,40 @@ def data_of(layout: str, dtype: torch.dtype) -> torch.Tensor:
     return x.contiguous(memory_format=torch.channels_last) if "channels_last" in layout else x
 
 
+def detached(of: Inputs) -> Inputs:
+    return Inputs(*[v.detach() if isinstance(v, torch.Tensor) else v for v in of])
+
+
 def on_torch(of: Inputs, groups: Grouping, rule: Rule) -> tuple[torch.Tensor, NormStatistics]:
-    return guarded_on_torch(of, groups, rule)[:2]  # no guard here, so no factors
+    with using_backend("torch"):
+        y, statistics = normalize(of, groups, rule)
+    assert statistics is not None
+    return y, statistics
 
 
-def native_run(of: Inputs, groups: Grouping, rule: Rule) -> tuple[torch.Tensor, NormStatistics]:
-    plan = _native.plan(of, groups, rule, None)
-    assert plan is not None
-    found = _native.run(of, plan, None, True, lambda inputs, _: on_torch(inputs, groups, rule))
-    assert found is not None
-    assert found[1] is not None
-    return found[0], found[1]
+def on_kernels(of: Inputs, groups: Grouping, rule: Rule) -> tuple[torch.Tensor, NormStatistics]:
+    found = cpu.normalize(detached(of), groups, rule)
+    assert found is not None, "turned down: torch would be compared with itself"
+    assert bool((found.saved.groups[:, problem.BY] == problem.BY_CPU).all())
+    y, statistics = normalize(of, groups, rule)
+    assert statistics is not None
+    assert torch.equal(y.nan_to_num(), found.output.nan_to_num())
+    return y, statistics
 
 
 def results(run, of: Inputs, groups: Grouping, rule: Rule) -> dict[str, torch.Tensor]:
     """Output, statistics and all gradients."""
     of = Inputs(*[v.detach().clone().requires_grad_() if isinstance(v, torch.Tensor) else v for v in of])
-    y, statistics, *_ = run(of, groups, rule)
+    y, statistics = run(of, groups, rule)
     g = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(y.dtype)
     named = {f"d{name}": v for name, v in of._asdict().items() if isinstance(v, torch.Tensor)}
-    grads = torch.autograd.grad(y, list(named.values()), g)
-    return {"y": y.detach(), **statistics._asdict(), **dict(zip(named, grads, strict=True))}
+    grads = torch.autograd.grad(y, list(named.values()), g)  # by the backend that wrote the statistics
+    found = {"y": y, **statistics._asdict(), **dict(zip(named, grads, strict=True))}
+    return {name: value.detach() for name, value in found.items()}
 
 
 def compare(of: Inputs, groups: Grouping, rule: Rule, tolerance: float) -> None:
-    theirs, ours = results(on_torch, of, groups, rule), results(native_run, of, groups, rule)
+    theirs, ours = results(on_torch, of, groups, rule), results(on_kernels, of, groups, rule)
     for name, value in theirs.items():
         assert ours[name].shape == value.shape, name
         assert ours[name].dtype == value.dtype, name
@@ -128,7 +137,7 @@ def test_robust_exponents_and_floors(psi: float, floor: float) -> None:
         compare(of, groups_of(layout), rule, 1e-8)
 
 
-VECTORS = json.loads((Path(__file__).parents[1] / "data" / "center_vectors.json").read_text())["cases"]
+VECTORS = json.loads((Path(__file__).parents[2] / "data" / "center_vectors.json").read_text())["cases"]
 
 
 @pytest.mark.parametrize("case", VECTORS, ids=[case["name"] for case in VECTORS])
@@ -179,7 +188,7 @@ def test_neighbours_of_all_kinds(members: int, phi: float) -> None:
     limit = 40 * 1.2e-7 / min(1, phi - 1) * np.abs(x - truth).mean(1, keepdims=True) + 2.4e-7 * np.abs(truth)
     for laid in (torch.from_numpy(x), torch.from_numpy(x.T.copy()).t()):
         of = Inputs(laid, phi, 1.0, None, None, None, None)
-        found = native_run(of, Axes((1,)), Rule())[1].center.double().numpy()
+        found = on_kernels(of, Axes((1,)), Rule())[1].center.double().numpy()
         assert (np.abs(found - truth) <= limit).all()
 
 
@@ -228,7 +237,8 @@ def test_results_repeat_and_do_not_depend_on_threads(name: str) -> None:
 def test_bad_values_stay_in_their_channel(bad: float, spread: str, phi: float, last: bool) -> None:
     layer = geonorm.AugBatchNorm2d(19, phi=phi, spread=spread)
     form = torch.channels_last if last else torch.contiguous_format
-    x = torch.randn(5, 19, 4, 4).contiguous(memory_format=form)
+    # Seeded: in some batches a value so near to the center turns up that the last digit of the latter shows in it.
+    x = torch.randn(5, 19, 4, 4, generator=torch.Generator().manual_seed(0)).contiguous(memory_format=form)
     clean = layer_results(layer, x)
     layer.reset_running_stats()
     before = {name: b.clone() for name, b in layer.named_buffers()}
@@ -304,7 +314,7 @@ def test_parameters_of_mixed_shapes() -> None:
         for gamma in shapes:
             for beta in shapes:
                 of = Inputs(x, 1.5, 1.0, None, torch.rand(gamma).double(), torch.rand(beta).double(), None)
-                if _native.plan(of, Axes(dims), Rule(), None) is not None:
+                if plan(of, Axes(dims), Rule()) is not None:
                     compare(of, Axes(dims), Rule(), 1e-9)
 
 
@@ -360,5 +370,5 @@ def test_memory_kept_for_backward() -> None:
         y = layer(x)
     large = {t.data_ptr() for t in kept if t.numel() > 1000}
     assert large == {x.data_ptr()}
-    assert sum(t.numel() for t in kept if t.data_ptr() not in large) <= (16 + 2) * 8
+    assert sum(t.numel() for t in kept if t.data_ptr() not in large) <= (len(problem.COLUMNS) + 2) * 8
     assert y.grad_fn is not None

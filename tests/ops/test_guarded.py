@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import geonorm
 from geonorm.functional import guard
-from geonorm.ops import judge, using_backend
+from geonorm.ops import Axes, Inputs, Rule, judge, problem, using_backend
+from oracles import guard_verdict
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4, torch.bfloat16: 6e-2, torch.float16: 2e-2}
 OPTIONS: list[dict[str, Any]] = [
@@ -26,34 +28,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"phi": 2.0, "affine": False},
 ]
 SHAPES = [(16, 3, 5, 5), (64, 8), (33, 40), (20, 7, 1, 1), (300, 4, 9), (8, 33, 4, 4), (5, 2, 3, 3, 3), (12, 1, 6, 6)]
-
-
-def plain_verdict(x: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Distances, factors and center by the formulas, one sample at a time, in float64."""
-    x = x.double().flatten(2) if x.dim() > 2 else x.double()[..., None]
-    samples, channels, _ = x.shape
-    m, v = x.mean(2), x.var(2, correction=0)
-    some = range(samples) if samples <= 256 else [i * samples // 256 for i in range(256)]
-    y, s2 = torch.zeros(channels).double(), torch.zeros(channels).double()
-    for c in range(channels):
-        column = sorted(float(m[i, c]) for i in some)
-        y[c] = 0.5 * (column[(len(column) - 1) // 2] + column[len(column) // 2])
-        squares = sorted(float(v[i, c] + (m[i, c] - y[c]) ** 2) for i in some)
-        least = (8 * torch.finfo(torch.float64).eps * float(y[c])) ** 2
-        if not squares[(len(squares) - 1) // 2] > least:
-            squares = [square for square in squares if square > least] or [0.0]
-        s2[c] = squares[(len(squares) - 1) // 2]
-    s2 = s2.clamp_min(1e-6 * float(s2.max()))
-
-    def distance(i: int) -> float:
-        return math.sqrt(float(((v[i] + (m[i] - y) ** 2) / s2).mean()))
-
-    for _ in range(2):
-        weight = [1 / max(distance(i), 1e-6) for i in some]
-        y = sum(w * m[i] for w, i in zip(weight, some, strict=True)) / sum(weight)
-    d = torch.tensor([distance(i) for i in range(samples)], dtype=torch.float64)
-    radius = k * float(d.sort().values[(samples - 1) // 2])
-    return d, (radius / d).clamp_max(1.0), y
 
 
 def batch(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0, far: bool = True) -> Tensor:
@@ -71,7 +45,7 @@ def batch(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0, far: bool =
 def test_the_verdict_is_that_of_the_formulas(shape: tuple[int, ...], k: float) -> None:
     x = batch(shape, torch.float64)
     x[:, -1] = torch.relu(x[:, -1] - x[:, -1].median() - 1)  # 0 in most samples
-    d, f, y = plain_verdict(x, k)
+    d, f, y = guard_verdict(x, k)
     found = guard(x, k)
     torch.testing.assert_close(found.distance, d.double(), rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(found.factor, f.double(), rtol=1e-9, atol=1e-12)
@@ -176,11 +150,36 @@ def test_a_batch_without_a_finite_sample() -> None:
     assert layer.guard_counts.tolist()[3] == 6
 
 
-def test_the_operator_compiles_and_has_a_shape() -> None:
-    from torch.library import opcheck
+@pytest.mark.parametrize("options", [{"phi": 2.0}, {"phi": 1.5}, {"spread": "robust"}], ids=str)
+def test_a_guarded_layer_compiles_as_one_graph(options: dict[str, Any]) -> None:
+    x = batch((16, 4, 3, 3), torch.float32)
+    layer = geonorm.AugBatchNorm2d(4, guard=3.0, **options)
+    plain, compiled = copy.deepcopy(layer), torch.compile(layer, fullgraph=True, backend="aot_eager")
+    found, expected = [], []
+    for network, parts in ((compiled, found), (plain, expected)):
+        leaf = x.clone().requires_grad_()
+        y = network(leaf)
+        y.pow(3).sum().backward()
+        parts += [y.detach(), leaf.grad]
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    for (name, mine), theirs in zip(layer.named_buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs, msg=name)
+    assert layer.guard_counts.tolist() == [1, 1, 2, 0]
 
-    mean, deviation = torch.randn(9, 4), torch.rand(9, 4)
-    opcheck(torch.ops.geonorm.guarded_moments.default, (mean, deviation, 3.0, ""))
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_the_fake_of_a_guarded_batch_has_the_shapes_of_the_real_one(dtype: torch.dtype, backend: str) -> None:
+    x, rule = batch((9, 4, 3), dtype), Rule(guard=3.0)
+    arguments = problem.to_arguments(Inputs(x, 1.5, 1.0, None, None, None, None), Axes((0, 2)), rule)
+    with using_backend(backend):
+        real = torch.ops.geonorm.normalize(*arguments)
+    with FakeTensorMode() as mode:
+        fake = torch.ops.geonorm.normalize(mode.from_tensor(x), *arguments[1:])
+    assert real[2].shape == (2 * (9 + 4) + 1,)
+    for mine, theirs in zip(real, fake, strict=True):
+        assert (mine.shape, mine.dtype, mine.stride()) == (theirs.shape, theirs.dtype, theirs.stride())
 
 
 def test_channels_that_a_sample_does_not_have_are_left_out() -> None:

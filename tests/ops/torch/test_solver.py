@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from geonorm.functional import center_with_info
-from geonorm.ops import solver
+from geonorm.ops import using_backend
 from geonorm.ops.grouping import Axes
+from geonorm.ops.torch import solver
 from oracles import center_by_bisection, holds_the_center, hostile_groups, hostile_phi
 
 EXTENDED = np.finfo(np.longdouble).eps < 1e-18
@@ -36,7 +37,7 @@ def test_bound_is_never_below_the_true_error(weighting: str) -> None:
         found = info.center.double().numpy().astype(np.longdouble)
         inside = holds_the_center(x, weight, phi, found, info.bound.numpy().astype(np.longdouble))
         assert inside.all(), f"φ={phi}, {dtype.__name__}, m={members}: rows {np.flatnonzero(~inside)}"
-        assert int(info.sweeps.max()) < solver._MAX_SWEEPS
+        assert int(info.sweeps.max()) < solver.MAX_SWEEPS
 
 
 def test_bound_against_bisection() -> None:
@@ -57,12 +58,16 @@ def test_bound_is_useful() -> None:
 
 
 @pytest.mark.parametrize(("phi", "most"), [(1.2, 12), (1.5, 6), (1.75, 5), (2.5, 6), (8.0, 6)])
-def test_few_sweeps(phi: float, most: int) -> None:
+@pytest.mark.parametrize("backend", ["torch", "auto"])
+def test_few_sweeps(phi: float, most: int, backend: str) -> None:
+    """A hard group may cost the kernels two sweeps more: most groups need one."""
     normal = torch.randn(16, 4096, generator=torch.Generator().manual_seed(1))
     outlier = normal.clone()
     outlier[:, 0] = 1e6
     for x in (normal, normal.exp(), normal.relu(), (normal - 1.28).relu(), outlier, (normal * 8).round() / 8):
-        assert center_with_info(x, phi, 1).sweeps.max() <= most
+        with using_backend(backend):
+            sweeps = center_with_info(x, phi, 1).sweeps
+        assert sweeps.max() <= most + (2 if backend == "auto" else 0)
 
 
 @pytest.mark.parametrize("shape", [(3, 1000), (70, 37), (1, 4001)])
