@@ -19,7 +19,6 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from run import DOCS, write
 from torch import Tensor, nn
-from torch.distributed import _functional_collectives as collectives
 
 import geonorm
 from geonorm.lab import bench
@@ -112,27 +111,27 @@ def step(model: nn.Module, batch: Tensor) -> None:
 
 def count(model: nn.Module, batch: Tensor) -> tuple[int, int, int]:
     """Collectives of a forward and of a backward, and the bytes that this process hands to them."""
-    reduce, gather, calls = collectives.all_reduce, dist.all_gather, [0, 0]
+    reduce, gather, calls = dist.all_reduce, dist.all_gather, [0, 0]
 
     def sent(values: Tensor) -> None:
         calls[0] += 1
         calls[1] += values.numel() * values.element_size()
 
-    def reducing(values: Tensor, *rest: Any) -> Tensor:
+    def reducing(values: Tensor, **options: Any) -> None:
         sent(values)
-        return reduce(values, *rest)
+        reduce(values, **options)
 
     def gathering(parts: list[Tensor], values: Tensor, *rest: Any) -> None:
         sent(values)
         gather(parts, values, *rest)
 
-    collectives.all_reduce, dist.all_gather = reducing, gathering
+    dist.all_reduce, dist.all_gather = reducing, gathering
     try:
         output = model(batch)
         forward = calls[0]
         output.sum().backward()
     finally:
-        collectives.all_reduce, dist.all_gather = reduce, gather
+        dist.all_reduce, dist.all_gather = reduce, gather
     return forward, calls[0] - forward, calls[1]
 
 
