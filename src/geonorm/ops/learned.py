@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-FLAT = 4.5  # |θ + θ₀| from which the sigmoid counts as flat: φ is within 1.1 % of an end of its range
+
+def flat() -> float:
+    """|θ + θ₀| from which the sigmoid counts as flat: φ is within 1.1 % of an end of its range.
+
+    A function, as ``solver.smallest_distance``.
+    """
+    return 4.5
 
 
 class LearnedPhi(NamedTuple):
@@ -34,13 +40,13 @@ class LearnedPhi(NamedTuple):
 
 def _slope(t: Tensor, grad: Tensor) -> Tensor:
     slope = torch.sigmoid(t) * torch.sigmoid(-t)
-    least = 1 / (math.exp(FLAT / 2) + math.exp(-FLAT / 2)) ** 2  # the slope at ±FLAT
-    leads_back = (grad * t > 0) & (t.abs() > FLAT)  # a step goes against the gradient
+    least = 1 / (math.exp(flat() / 2) + math.exp(-flat() / 2)) ** 2  # the slope there
+    leads_back = (grad * t > 0) & (t.abs() > flat())  # a step goes against the gradient
     return torch.where(leads_back, least, slope)
 
 
 class _Sigmoid(torch.autograd.Function):
-    """The sigmoid, with a slope that is at least that at ±``FLAT`` for gradients that lead back to 0."""
+    """The sigmoid, with a slope that is at least that where it counts as flat for gradients that lead back to 0."""
 
     generate_vmap_rule = True
 
