@@ -88,10 +88,11 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
     enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
     const LaneBlock<T> block(job, unit);
     const int64_t rows = block.rows, size = rows * WIDTH;
+    // The states of a block lie behind one another. 0 in columns that a rule has no use for.
+    memset(job.state + block.group * STATE_SIZE, 0, block.width * STATE_SIZE * sizeof(double));
     if (rows == 0) {
         for (int64_t l = 0; l < block.width; l++) {
             double* state = job.state + (block.group + l) * STATE_SIZE;
-            for (int i = 0; i < STATE_SIZE; i++) state[i] = 0;
             state[BY] = 1;
             if (job.spread == NO_SPREAD) state[SPREAD] = 1;
         }

@@ -213,6 +213,7 @@ static Status forward_row(const Job& job, int64_t group, Scratch& scratch) {
     typedef typename Computing<E>::T T;
     const int64_t n = job.runs * job.length;
     double* state = job.state + group * STATE_SIZE;
+    memset(state, 0, STATE_SIZE * sizeof(double));  // columns that a rule has no use for
     const double phi = phi_of<T>(job, group);
     if (job.centered && !solvable(phi)) return REFUSED;
     // With no output to write, moments are all that a mean and an rms need: the values stay where they are.

@@ -71,7 +71,7 @@ def normalize(
     index = groups.index if isinstance(groups, Segments) else None
     if ops.may_call_directly(*of, index):
         if torch.is_grad_enabled() and any(isinstance(v, Tensor) and v.requires_grad for v in of):
-            found = _apply(*of, index, _Call(groups, rule, running, counts, measured))
+            found = _apply(*of, _Call(groups, rule, running, counts, measured))
             return (found[0], NormStatistics(*found[1:])) if measured else (found, None)
         y, saved, _ = ops.normalize(of, groups, rule, running, counts)
         return y, problem.statistics_of(saved.groups, of.x, groups) if measured else None
@@ -115,7 +115,6 @@ class _Direct(torch.autograd.Function):
         gamma: Tensor | None,
         beta: Tensor | None,
         weight: Tensor | None,
-        index: Tensor | None,
         call: _Call,
     ) -> Tensor | tuple[Tensor, ...]:
         groups, rule, running, counts, measured = call
@@ -132,7 +131,7 @@ class _Direct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         grads = (*grads, None, None) if len(grads) == 1 else grads
-        return *_gradients(ctx, *grads[:3]), None, None
+        return *_gradients(ctx, *grads[:3]), None
 
 
 # Past Function.apply, which looks for torch.func transforms; ``may_call_directly`` has done so.

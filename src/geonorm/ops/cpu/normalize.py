@@ -47,7 +47,7 @@ def normalize(
         buffers, factor = (*running[:4], running.batches), float(running.factor)
     x = dense(of.x, of.x, found.strides)
     y = torch.empty_strided(x.shape, found.strides, dtype=x.dtype, device=CPU)
-    saved = torch.zeros(a.groups, library.STATE_SIZE, dtype=torch.float64, device=CPU)
+    saved = torch.empty(a.groups, library.STATE_SIZE, dtype=torch.float64, device=CPU)
     parameters, counts = parameters_of(of, found), counts if follows else None
     if not library.forward(found.kind, x, y, found.offsets, parameters, saved, buffers, factor, samples, counts):
         return None
@@ -63,7 +63,7 @@ def statistics(of: Inputs, groups: Grouping, rule: Rule) -> Tensor | None:
     found = plan(of, groups, rule)
     if found is None:
         return None
-    saved = torch.zeros(found.arrangement.groups, library.STATE_SIZE, dtype=torch.float64, device=CPU)
+    saved = torch.empty(found.arrangement.groups, library.STATE_SIZE, dtype=torch.float64, device=CPU)
     x = dense(of.x, of.x, found.strides)
     done = library.forward(found.kind, x, None, found.offsets, parameters_of(of, found), saved, _NOTHING, 0.0)
     return saved if done else None
