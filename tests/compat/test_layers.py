@@ -327,7 +327,7 @@ def test_graph_norm_compiles_with_a_batch_vector() -> None:
 
 
 @pytest.mark.skipif(not has_kernels(), reason="native kernels are not built or not asked for")
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "spec", ["augbn(phi=1.5)", "robustbn", "diffphi", "augbn(guard=3)", "median", "pop(spread=l1)"]
 )
