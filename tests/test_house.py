@@ -56,7 +56,7 @@ def test_imports_point_down(path: Path) -> None:
                 assert ORDER.index(here) < ORDER.index(there), f"{here} must not import {there}"
 
 
-# Inside ops: a backend knows what a normalization is, and torch's, which takes what it has no kernel for; not the others.
+# Inside ops: a backend knows what a normalization is, and torch's, which takes what it has no kernel for; no other.
 MAY_USE = {"torch": set(), "cpu": {"torch"}, "joint": {"torch", "cpu"}}
 
 
