@@ -1,7 +1,8 @@
-// What several processes make alike of the sums of a sweep: geonorm/ops/joint/search.py in C++, operation by operation, to
-// the last bit, since a process without this library may be among them. Nothing here asks a mathematical library, or may
+// What several processes make alike of the sums of a sweep: geonorm/ops/torch/search.py in C++, operation by operation, to
+// the last bit of geonorm/ops/joint/decide.py, since a process without this library may be among them. Nothing here asks a mathematical library, or may
 // be contracted by the compiler (-ffp-contract=off): IEEE has one result for + − × ÷.
 #pragma once
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -129,7 +130,7 @@ inline double step_by_nearest(const Sums& s, double up, double down, double q) {
     double others = slope - (at_y ? 0 : k * own / safe);
     others = (others < 0 ? 0 : others) * q;
     const double c = f - (at_y ? 0 : k * sign * own) - others * t, goal = fabs(c);
-    double u = smaller(goal / k, power(goal / larger(others, 1e-300), q));
+    double u = smaller(goal / k, power(goal / larger(others, DBL_MIN), q));
     for (int i = 0; i < 6; i++) {
         const double root = power(u, 1 / q);
         u = u - (k * u + others * root - goal) / (k + (u > 0 ? others * root / u : 0) / q);
@@ -149,7 +150,8 @@ inline void place(double* row, bool wide) {
 inline void advance(double* row, const Sums& s, int64_t k, double eps, bool adaptive) {
     const double q = row[Q], y = row[Y], span = row[HIGHEST] - row[LOWEST];
     Evaluation e = evaluate(s, row[UP], row[DOWN], q, row, eps);
-    if (adaptive && !e.settled && q < 1 && (s.of[TIED] > 0 || k >= 5)) e.step = step_by_nearest(s, row[UP], row[DOWN], q);
+    const bool looked = s.of[TIED] > 0 || (s.of[NEAREST] < INFINITY && k >= 5);
+    if (adaptive && !e.settled && q < 1 && looked) e.step = step_by_nearest(s, row[UP], row[DOWN], q);
     const double resolution = 2 * larger(eps * eps, DOUBLE_EPS), grain = larger(eps * eps, 100 * SMALLEST) * span;
     double lo = larger(row[LO], e.direction > 0 ? y : y - e.error), hi = smaller(row[HI], e.direction < 0 ? y : y + e.error);
     const double middle = 0.5 * (lo + hi);

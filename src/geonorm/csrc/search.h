@@ -1,4 +1,4 @@
-// The certified search for the center of one group: what geonorm/ops/torch/solver.py does between two sweeps, for one number.
+// The certified search for the center of one group: geonorm/ops/torch/search.py, for one number.
 // See there for the mathematics; the two must be changed together.
 #pragma once
 #include "vec.h"
@@ -75,9 +75,7 @@ struct Search {
         }
     }
 
-    // Whether one Newton step on F ends the search. With |y − μ| ≤ E and no value within d ≥ 2E of y, Taylor's theorem
-    // bounds the error after the step by ½E² sup|F''| / |F'(y)| ≤ 2|1−q|E²/d for q ≤ 3: Σ|x−ξ|^(q−2) is at most
-    // 2^(2−q), or 1.5^(q−2), times Σ|x−y|^(q−2) ≤ W/d. Below the rounding of F itself nothing is left to find.
+    // Whether one Newton step on F ends the search.
     bool settle(const Sums& s, double kappa) {
         double distance = s.closest * scale, slope = q * (s.above_slope + s.below_slope);
         double noise = kappa * (s.above + s.below) * scale / slope;

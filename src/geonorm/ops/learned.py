@@ -12,7 +12,7 @@ from torch import Tensor
 def flat() -> float:
     """|θ + θ₀| from which the sigmoid counts as flat: φ is within 1.1 % of an end of its range.
 
-    A function, for the reason that ``solver.smallest_distance`` gives.
+    A function, for the reason that ``search.smallest_distance`` gives.
     """
     return 4.5
 

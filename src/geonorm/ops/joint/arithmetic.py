@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor
 
+from ..torch.search import Arithmetic
+
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # the former has zeros at its end
 _ODD = [2 / (2 * k + 1) for k in range(12)]  # ln m = 2s + 2s³/3 + 2s⁵/5 + ..., with s = (m − 1)/(m + 1)
 _TAYLOR = [1 / math.factorial(k) for k in range(15)]
@@ -38,11 +40,6 @@ def exp(value: Tensor) -> Tensor:
     return torch.where(value < -708, 0.0, torch.where(value > 709, math.inf, found))
 
 
-def power(value: Tensor, exponent: float | Tensor) -> Tensor:
-    """Non-negative numbers to a power that is not 0."""
-    return exp(log(value) * exponent)
-
-
 def power_of_two(largest: Tensor) -> Tensor:
     """The power of two that brings a number to between 1 and 2; 1 for 0, ∞ and NaN."""
     usable = largest.isfinite() & (largest > 0)
@@ -55,3 +52,6 @@ def _series(x: Tensor, coefficients: list[float]) -> Tensor:
     for c in reversed(coefficients[:-1]):
         found = found * x + c
     return found
+
+
+REPRODUCIBLE = Arithmetic(log, exp)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .. import problem
 from ..precision import wide_dtype
-from ..torch.solver import smallest_distance
+from ..torch.search import smallest_distance
 from .spread import Spread
 
 

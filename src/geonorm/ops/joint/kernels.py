@@ -13,7 +13,7 @@ from ..cpu.normalize import dense, laid_out, parameters_of
 from ..cpu.plan import Plan, plan
 from ..grouping import Axes
 from ..problem import Inputs, Rule
-from ..torch.solver import Sums
+from ..torch.search import Sums
 from . import moments
 from .moments import Moments
 from .source import Points, Source

@@ -14,7 +14,7 @@ from ..precision import computing_dtype
 from ..problem import Incoming, Inputs, Rule
 from ..torch.derivatives import slope_of
 from ..torch.norm import deviations, sum_like
-from ..torch.solver import smallest_distance
+from ..torch.search import smallest_distance
 from ..torch.spread import mean_abs_factor
 from .layout import Layout
 

@@ -7,7 +7,6 @@ are the same to the last bit.
 
 from __future__ import annotations
 
-import math
 import os
 
 import torch
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from ..cpu import library
 from ..grouping import Axes
-from ..torch.solver import MAX_SWEEPS, Solution
+from ..torch.search import MAX_SWEEPS, begin
+from ..torch.solver import Solution
 from . import decide
-from .decide import COLUMNS
 from .moments import Moments
 from .source import Points, Source
 
@@ -36,38 +35,29 @@ def search(
         rescale: what the values have to be multiplied by before anything else; None for 1.
     """
     adaptive, wide = sweeps is None, dtype == torch.float64
-    rows = start(seen)
-    advance = library.advance if _is_compiled(rows) else decide.advance
-    going_on = advance(rows, None, 0, wide, adaptive)
-    exponents = rows[:, decide.Q, None]
-    q = _one_number(exponents) if adaptive else exponents
+    table = start(seen)
+    advance = library.advance if _is_compiled(table) else decide.advance
+    going_on = advance(table, None, 0, wide, adaptive)
+    at = decide.from_table(table)
+    q = _one_number(at.q) if adaptive else at.q
     for k in range(1, (MAX_SWEEPS if sweeps is None else sweeps) + 1):
         if adaptive and not going_on:
             break
-        y, up, down, active = (rows[:, column, None] for column in (decide.Y, decide.UP, decide.DOWN, decide.ACTIVE))
-        here = source.sums(Points(y, up, down, active > 0, rescale), q, adaptive, seen)
-        going_on = advance(rows, groups.gather(torch.stack(here)[..., 0]), k, wide, adaptive)
-    center, bound, used = (rows[:, column, None] for column in (decide.FOUND, decide.WITHIN, decide.USED))
-    return Solution(center, bound, used.long())
+        at = decide.from_table(table)
+        here = source.sums(Points(at.y, at.up, at.down, at.active, rescale), q, adaptive, seen)
+        going_on = advance(table, groups.gather(torch.stack(here)[..., 0]), k, wide, adaptive)
+    found = decide.from_table(table)
+    return Solution(found.center, found.bound, found.used.long())
 
 
 def start(seen: Moments) -> Tensor:
-    """Searches that have not begun."""
-    q = torch.where(seen.phi >= 1, seen.phi - 1, math.nan)  # where nothing could check φ, a wrong one must show
-    lo, hi = seen.lowest, seen.highest
-    span = hi - lo
-    active = span.isfinite() & (span > 0) & q.isfinite() & (q > 0) & (q != 1) & seen.mean.isfinite()
-    y = torch.where(span.isfinite() & ~q.isnan(), seen.start, math.nan).clamp(lo, hi)
-    rows = torch.zeros(len(q), len(COLUMNS), dtype=torch.float64, device=q.device)
-    bound = torch.where(y.isfinite(), 0.0, math.nan)
-    begin = (q, lo, hi, seen.mass, seen.lightest, lo, hi, y, y, bound, span, span, span)
-    rows[:, : len(begin)] = torch.cat(begin, 1)
-    rows[:, decide.ACTIVE] = active[:, 0].double()
-    return rows
+    """Searches that have not begun, as a table."""
+    needed = (seen.phi != 2) & seen.mean.isfinite()
+    return decide.to_table(begin(seen.phi, seen.lowest, seen.highest, seen.mass, seen.lightest, seen.start, needed))
 
 
-def _is_compiled(rows: Tensor) -> bool:
-    return rows.is_cpu and os.environ.get("GEONORM_BACKEND") != "torch" and not isinstance(library.load(), str)
+def _is_compiled(table: Tensor) -> bool:
+    return table.is_cpu and os.environ.get("GEONORM_BACKEND") != "torch" and not isinstance(library.load(), str)
 
 
 def _one_number(q: Tensor) -> float | Tensor:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ..grouping import Axes
 from ..torch.norm import moments as moments_of
-from ..torch.solver import Sums, look, solve, sweep, sweep_rows
+from ..torch.search import Sums
+from ..torch.solver import look, solve, sweep, sweep_rows
 from . import moments
 from .arithmetic import power_of_two
 from .moments import Moments

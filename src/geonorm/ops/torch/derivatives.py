@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ..checks import can_look
 from ..grouping import Grouping, power_of_two, unit_weight
-from .solver import smallest_distance
+from .search import smallest_distance
 
 
 class Gradients(NamedTuple):

@@ -16,7 +16,7 @@ def robust_factor(phi: float) -> float:
 
 
 def usual_factors() -> dict[float, float]:
-    """The factors of the usual φ. A function, as ``solver.smallest_distance``."""
+    """The factors of the usual φ. A function, as ``search.smallest_distance``."""
     return {
         1.0: 1.4826022185056023,
         1.1: 1.453172416449844,

@@ -12,7 +12,7 @@ from ..grouping import Grouping, unit_weight
 
 
 def mean_abs_factor() -> float:
-    """√(π/2): deviation over mean absolute deviation of normal data. A function, as ``solver.smallest_distance``."""
+    """√(π/2): deviation over mean absolute deviation of normal data. A function, as ``search.smallest_distance``."""
     return 1.2533141373155001
 
 
