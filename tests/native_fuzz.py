@@ -10,11 +10,12 @@ import math
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from geonorm.functional._normalize import make_rule
-from geonorm.ops import Axes, Grouping, Inputs, Rule, Running, Segments, choose, cpu
+from geonorm.ops import Axes, Grouping, Incoming, Inputs, Rule, Running, Segments, choose, cpu
 from geonorm.ops.cpu import library
 from geonorm.ops.cpu.plan import plan
 
@@ -93,10 +94,22 @@ def one_call(rng: random.Random) -> int:
     return calls(rng, of, groups, rule, wide)
 
 
+class Alone(Axes):
+    """Groups over several processes of which there is one: the kernels do their parts one by one."""
+
+    joint = True
+
+    @property
+    def here(self) -> Axes:
+        return Axes(self.dims)
+
+
 def calls(rng: random.Random, of: Inputs, groups: Grouping, rule: Rule, wide: torch.dtype) -> int:
     found = plan(of, groups, rule)
     if found is None:
         return 0
+    if isinstance(groups, Axes) and rule.guard is None and rng.random() < 0.3:
+        return in_parts(rng, of, Alone(groups.dims), rule)
     running = counts = None
     if isinstance(groups, Axes) and rng.random() < 0.3:
         buffers = [torch.zeros(found.arrangement.groups, dtype=wide) for _ in range(4)]
@@ -114,6 +127,33 @@ def calls(rng: random.Random, of: Inputs, groups: Grouping, rule: Rule, wide: to
     needs = tuple(isinstance(value, torch.Tensor) and rng.random() < 0.8 for value in of)
     cpu.normalize_backward(grad, of, groups, rule, result.saved, needs)
     return 2
+
+
+def in_parts(rng: random.Random, of: Inputs, groups: Alone, rule: Rule) -> int:
+    """Measure, sweep, write, add up, spread out: as many native calls as it takes."""
+    global _parts
+    before = _parts
+    result = choose.normalize(of, groups, rule)
+    grad = torch.randn(of.x.shape, dtype=torch.float64).to(of.x.dtype)
+    needs = tuple(isinstance(value, torch.Tensor) and rng.random() < 0.8 for value in of)
+    choose.normalize_backward(Incoming(grad), of, groups, rule, result.saved, needs)
+    return _parts - before
+
+
+_parts = 0
+
+
+def count_parts() -> None:
+    """Count the native calls that are parts of a job, and searches that go on."""
+    for name in ("part", "advance"):
+        call = getattr(library, name)
+
+        def counted(*args: Any, call: Any = call, **options: Any) -> Any:
+            global _parts
+            _parts += 1
+            return call(*args, **options)
+
+        setattr(library, name, counted)
 
 
 def moments(rng: random.Random) -> int:
@@ -141,10 +181,11 @@ def main() -> int:
     rng = random.Random(seed)
     torch.manual_seed(seed)
     assert choose.has_kernels(), choose.describe()
+    count_parts()
     done = 0
     while done < wanted:
         done += one_call(rng) + moments(rng)
-    print(f"{done} native calls, no complaint")
+    print(f"{done} native calls, {_parts} of them parts of jobs, no complaint")
     return 0
 
 

@@ -87,4 +87,4 @@ def test_an_interrupt_while_workers_start(tmp_path: Path) -> None:
         assert started.wait(120) == 130
         told = started.stderr.read()
     assert "Traceback" not in told
-    assert "0 of 20 runs are done" in told
+    assert "0 of 40 runs are done" in told

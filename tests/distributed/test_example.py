@@ -16,25 +16,30 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "train_ddp.py"
 
 def start(checkpoint: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    return subprocess.Popen(
-        [*command, str(SCRIPT), "--epochs", "4", "--checkpoint", str(checkpoint)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    with complaints(checkpoint).open("w") as said:
+        return subprocess.Popen(
+            [*command, str(SCRIPT), "--epochs", "4", "--checkpoint", str(checkpoint)],
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
 
 
-def finish(process: subprocess.Popen[str]) -> str:
+def complaints(checkpoint: Path) -> Path:
+    return checkpoint.with_suffix(".stderr")
+
+
+def finish(process: subprocess.Popen[str], checkpoint: Path) -> str:
     output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
+    assert process.returncode == 0, f"{output}\n{complaints(checkpoint).read_text()}"
     return output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_killed_and_resumed(victim: int, tmp_path: Path) -> None:
-    whole = finish(start(tmp_path / "whole.pt"))
+    whole = finish(start(tmp_path / "whole.pt"), tmp_path / "whole.pt")
     assert "epoch 4/4" in whole
 
     process = start(tmp_path / "killed.pt")
@@ -47,7 +52,7 @@ def test_killed_and_resumed(victim: int, tmp_path: Path) -> None:
     process.communicate(timeout=150)
     assert process.returncode != 0
 
-    output = finish(start(tmp_path / "killed.pt"))
+    output = finish(start(tmp_path / "killed.pt"), tmp_path / "killed.pt")
     assert "Going on after epoch" in output
     expected, found = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("whole", "killed"))
     assert found["epoch"] == 4
