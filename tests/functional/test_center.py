@@ -275,7 +275,8 @@ class TestHardCases:
         x = torch.rand(20, members, generator=generator) + 0.5
         x[torch.rand(20, members, generator=generator) < zeros] = 0
         info = center_with_info(x, phi, 1)
-        assert bool((info.bound <= 1e-4 * x.std(1).clamp_min(1e-10)).all())
+        # Sums of 20,000 values are known to about 20 eps each, and a bound has both sides in it.
+        assert bool((info.bound <= 2e-4 * x.std(1).clamp_min(1e-10)).all())
         truth = center_with_info(x.double(), phi, 1)
         assert bool(((info.center - truth.center).abs() <= info.bound + truth.bound).all())
 

@@ -72,7 +72,7 @@ def follow(buffer: Tensor, value: Tensor, factor: float | Tensor) -> None:
     Selected, not branched: it compiles, and one bad channel does not hold up the others.
     """
     value = value.reshape(buffer.shape).to(buffer.dtype)
-    buffer.copy_(torch.where(value.isfinite(), buffer + factor * (value - buffer), buffer))
+    buffer.copy_(torch.where(value.isfinite(), (1 - factor) * buffer + factor * value, buffer))
 
 
 def statistics_paused() -> bool:

@@ -169,10 +169,9 @@ def advance(s: Searches, sums: Sums, k: int, eps: float, adaptive: bool, arithme
     bound = torch.maximum(hi - following, following - lo)
     bound = torch.where(e.settled & usable, torch.minimum(bound, e.rest), bound)
     moved = s._replace(lo=lo, hi=hi, y=following, center=following, bound=bound, used=s.used + 1)
-    moved = moved._replace(width_0=s.width_1, width_1=s.width_2, width_2=width, active=~finished)
-    return Searches(
-        *[old if new is old else torch.where(s.active, new, old) for new, old in zip(moved, s, strict=True)]
-    )
+    moved = moved._replace(width_0=s.width_1, width_1=s.width_2, width_2=width)
+    kept = Searches(*[b if a is b else torch.where(s.active, a, b) for a, b in zip(moved, s, strict=True)])
+    return kept._replace(active=s.active & ~finished)
 
 
 class Evaluation(NamedTuple):
