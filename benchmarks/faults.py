@@ -13,30 +13,33 @@ import math
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
+from faults_in_use import HEALTHY_IN_USE, IN_USE, trained
 from torch import Tensor, nn
 
-from geonorm.analysis import Diagnosis, diagnose
+from geonorm.analysis import Diagnosis, Finding, diagnose
 from geonorm.lab.models import CifarResNet
 
 STORE = Path(__file__).with_name("faults.csv")
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "diagnose.png"
 PAGE = Path(__file__).parents[1] / "docs" / "analysis" / "diagnose.md"
 
-Planted = tuple[nn.Module, list[Tensor]]
+Planted = tuple[nn.Module, list[Any]]
 
 
 class Fault(NamedTuple):
-    """What is done to the network, the name that the finding should have, and the layer it should name."""
+    """What is done to the network, the kind of finding it should be, the layer it should name, and options."""
 
     what: str
     kind: str
     layer: str
-    plant: Callable[[nn.Module, list[Tensor]], Planted]
+    plant: Callable[[nn.Module, list[Any]], Planted]
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 def images(number: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -225,13 +228,13 @@ FAULTS = [
     Fault("GroupNorm with one channel per group on 1×1 images", "single value", "1", _one_pixel),
     Fault(
         "running mean of one channel off by 3",
-        "stale running mean",
+        "stale statistics",
         "norm",
         _fill("norm", "running_mean", lambda m: m[2].add_(3)),
     ),
     Fault(
         "running variances 10 times too large",
-        "stale running variance",
+        "stale statistics",
         "blocks.1.norm1",
         _fill("blocks.1.norm1", "running_var", lambda v: v.mul_(10)),
     ),
@@ -264,7 +267,7 @@ FAULTS = [
     ),
     Fault(
         "the model in evaluation, never trained",
-        "never measured",
+        "lost statistics",
         "norm",
         lambda model, batches: (CifarResNet(1, width=8).eval(), batches),
     ),
@@ -299,11 +302,12 @@ FAULTS = [
     Fault("one BatchNorm in two places", "shared norm", "blocks.0.norm1", _shared),
     Fault(
         "running mean of one channel off by 0.3 σ",
-        "stale running mean",
+        "stale statistics",
         "norm",
         _fill("norm", "running_mean", lambda m: m[2].add_(0.3)),
     ),
     Fault("channels equal on these data, by unequal weights", "duplicate channels", "1", _twin_outputs),
+    *[Fault(u.what, u.kind, u.layer, lambda model, batches, u=u: u.plant(), u.options) for u in IN_USE],
 ]
 
 
@@ -321,11 +325,17 @@ class Outcome(NamedTuple):
 def ask(fault: Fault) -> tuple[Diagnosis, Outcome]:
     torch.manual_seed(0)
     model, batches = fault.plant(*healthy())
-    told = diagnose(model, batches)
-    hits = [f for f in told.findings if f.kind == fault.kind and f.layer == fault.layer]
-    others = sorted({f.kind for f in told.alarms() if f.kind != fault.kind})
+    told = diagnose(model, batches, **fault.options)
+    hits = hits_of(told, fault)
+    others = sorted({f.kind for f in told.alarms() if not any(hit in (f, *f.consequences) for hit in hits)})
     severity = hits[0].severity if hits else ""
     return told, Outcome(fault.what, fault.kind, fault.layer, bool(hits), severity, ", ".join(others))
+
+
+def hits_of(told: Diagnosis, fault: Fault) -> list[Finding]:
+    """The findings that tell the fault: as a cause, or as what follows from one."""
+    everything = [f for cause in told.findings for f in (cause, *cause.consequences)]
+    return [f for f in everything if f.kind == fault.kind and fault.layer in (f.layer, *f.layers)]
 
 
 def table(outcomes: list[Outcome]) -> str:
@@ -374,8 +384,10 @@ def main() -> None:
     from pages import put  # not above: the tests load this file alone
 
     outcomes = [ask(fault)[1] for fault in FAULTS]
-    for name in HEALTHY:
-        alarms = sorted({f.kind for f in diagnose(*healthy(name)).alarms()})
+    networks = {name: healthy(name) for name in HEALTHY}
+    networks |= {f"{name} (trained on points or sequences)": trained(name) for name in HEALTHY_IN_USE}
+    for name, (model, batches) in networks.items():
+        alarms = sorted({f.kind for f in diagnose(model, batches).alarms()})
         outcomes.append(Outcome(name, "no alarm", "", not alarms, "", ", ".join(alarms)))
     with STORE.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import faults
 import torch
 from faults import Fault
+from faults_in_use import IN_USE
 from pages import put
 from torch import nn
 
@@ -61,6 +62,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "two BatchNorms in a row": "model.norm = model.norm[0]",
         "one BatchNorm in two places": f"model.blocks[0].norm2 = nn.BatchNorm2d(8)\n{_RECALIBRATE}",
     },
+    "In use": {fault.what: fault.mend for fault in IN_USE},
     "Numbers": {
         "a NaN in a convolution's weight": "model.load_state_dict(checkpoint)    # from before it happened",
         "roots of negative numbers in front of a norm": "model[2] = nn.Softplus()    # whatever has no NaN",
@@ -86,20 +88,22 @@ def show(fault: Fault, mend: str) -> Shown:
     """Plant a fault, ask, mend it, and ask again."""
     torch.manual_seed(0)
     model, batches = fault.plant(*faults.healthy())
-    told = diagnose(model, batches)
-    inside = {"model": model, "batches": batches, "nn": nn, "geonorm": geonorm}
+    told = diagnose(model, batches, **fault.options)
+    inside = {"model": model, "batches": batches, "nn": nn, "torch": torch, "geonorm": geonorm}
     inside |= {"checkpoint": faults.healthy()[0].state_dict(), "project_scale_invariant": project_scale_invariant}
     exec(mend, inside)
-    after = diagnose(model, inside["batches"])
-    if any(f.kind == fault.kind and f.layer == fault.layer for f in after.findings):
+    after = diagnose(inside["model"], inside["batches"], **fault.options)
+    if faults.hits_of(after, fault):
         raise AssertionError(f"{fault.what}: the mend leaves it\n{after}")
     return Shown(fault.what, said(told, fault), mend, sorted({f"{f.layer}: {f.kind}" for f in after.alarms()}))
 
 
 def said(told: Diagnosis, fault: Fault) -> str:
     """The finding as ``print`` shows it."""
-    paragraphs = str(told).split("\n\n")
-    return next(p for p in paragraphs if p.split("\n")[0].endswith(f"  {fault.layer}: {fault.kind}"))
+    paragraphs = told.text(width=110).split("\n\n")
+    hit = faults.hits_of(told, fault)[0]
+    cause = next(f for f in told.findings if hit in (f, *f.consequences))
+    return next(p for p in paragraphs if p.split("\n")[0].endswith(f"  {cause.layer}: {cause.kind}"))
 
 
 def entry(shown: Shown) -> str:

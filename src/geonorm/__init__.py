@@ -44,7 +44,7 @@ from .surgery import (
 
 if TYPE_CHECKING:
     from . import analysis, optim, robust
-    from .analysis import diagnose
+    from .analysis import diagnose, summary
     from .robust import screen
 
 __all__ = [
@@ -85,6 +85,7 @@ __all__ = [
     "revert",
     "robust",
     "screen",
+    "summary",
     "sync",
     "unfreeze",
     "unsync",
@@ -98,8 +99,8 @@ def __getattr__(name: str) -> Any:
 
     if name in ("analysis", "optim", "robust"):
         return import_module(f".{name}", __name__)
-    if name == "diagnose":
-        return import_module(".analysis", __name__).diagnose
+    if name in ("diagnose", "summary"):
+        return getattr(import_module(".analysis", __name__), name)
     if name == "screen":
         return import_module(".robust", __name__).screen
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,8 +3,7 @@
 from .batch_width import BatchWidth, Width, batch_width
 from .channels import Drop
 from .curvature import Block, Curvature, curvature
-from .diagnose import Diagnosis, diagnose
-from .finding import Finding
+from .diagnose import Diagnosis, Finding, diagnose
 from .growth import Monitor
 from .growth_log import Growth
 from .invariance import Invariance, Unit, invariance
@@ -14,6 +13,7 @@ from .remove_channels import remove_channels
 from .rescaling import Rescaled, Rescaling, rescaling
 from .robustness import Robustness, Trial, robustness
 from .sphere import Sphere, SphereLayer, sphere
+from .summary import Summary, SummaryLine, summary
 from .survival import Arrival, Survival, survival
 
 __all__ = [
@@ -37,6 +37,8 @@ __all__ = [
     "Slope",
     "Sphere",
     "SphereLayer",
+    "Summary",
+    "SummaryLine",
     "Survival",
     "Trial",
     "Unit",
@@ -51,5 +53,6 @@ __all__ = [
     "rescaling",
     "robustness",
     "sphere",
+    "summary",
     "survival",
 ]

@@ -46,6 +46,29 @@ def bars(title: str, values: Sequence[float], flagged: Collection[int] = ()) -> 
     )
 
 
+def histogram(title: str, low: float, high: float, counts: Sequence[int]) -> str:
+    """How often values fall into equal steps between two ends."""
+    most, base = max([*counts, 1]), _HEIGHT - 18
+    step = (_WIDTH - _LEFT) / len(counts)
+    parts = []
+    for i, count in enumerate(counts):
+        height = (base - _TOP) * count / most
+        start, end = (low + (high - low) * j / len(counts) for j in (i, i + 1))
+        parts.append(
+            f'<rect class="bar" x="{_LEFT + i * step:.2f}" y="{base - height:.2f}" width="{step * 0.9:.2f}" '
+            f'height="{height:.2f}"><title>{count} between {shown(start)} and {shown(end)}</title></rect>'
+        )
+    axis = f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH}" y1="{base}" y2="{base}"/>'
+    ends = (
+        f'<text x="{_LEFT}" y="{_HEIGHT - 4}">{escape(f"{low:.2g}")}</text>'
+        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{escape(f"{high:.2g}")}</text>'
+    )
+    return (
+        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">{axis}{"".join(parts)}'
+        f"{ends}</svg><figcaption>{escape(title)}</figcaption></figure>"
+    )
+
+
 def shares(title: str, names: Sequence[str], values: Sequence[float]) -> str:
     """A share between 0 and 1 for each name, as lying bars."""
     row, left = 18, 150

@@ -19,9 +19,9 @@ class Moments:
         self._squares = torch.zeros(0, dtype=torch.float64)
         self._sample: list[Tensor] = []
 
-    def add(self, rows: Tensor) -> None:
-        """Rows of one batch, as (channels, values) in float64."""
-        var, mean = torch.var_mean(rows, 1, correction=0)
+    def add(self, rows: Tensor, moments: tuple[Tensor, Tensor] | None = None) -> None:
+        """Rows of one batch, as (channels, values) in float64; ``moments``: their variances and means, if known."""
+        var, mean = torch.var_mean(rows, 1, correction=0) if moments is None else moments
         var, mean, number = var.cpu(), mean.cpu(), rows.shape[1]
         if not self.batches:
             self.mean, self._squares, self.within = mean, var * number, var.clone()

@@ -158,8 +158,8 @@ def _use_running_statistics_for_one(norm: nn.Module, inputs: tuple[Any, ...]) ->
         norm.training = x.numel() > x.shape[1]
 
 
-def double_copy(model: nn.Module, eps_factor: float = 1.0) -> nn.Module:
-    """A copy in float64 whose norms measure the batch, with every ``eps`` times a factor."""
+def copy_of(model: nn.Module) -> nn.Module:
+    """A copy of a model, without gradients."""
     # A tensor that the last forward left on a module is part of a graph, which cannot be copied.
     left = {
         id(value): value.detach().clone()
@@ -167,14 +167,20 @@ def double_copy(model: nn.Module, eps_factor: float = 1.0) -> nn.Module:
         for value in vars(module).values()
         if isinstance(value, Tensor) and not value.is_leaf
     }
-    twin = copy.deepcopy(model, left).double()
+    twin = copy.deepcopy(model, left)
+    for parameter in twin.parameters():
+        parameter.grad = None
+    return twin
+
+
+def double_copy(model: nn.Module, eps_factor: float = 1.0) -> nn.Module:
+    """A copy in float64 whose norms measure the batch, with every ``eps`` times a factor."""
+    twin = copy_of(model).double()
     measure_batches(twin)
     for module in twin.modules():
         eps = getattr(module, "eps", None)
         if isinstance(eps, float):
             module.__dict__["eps"] = eps * eps_factor
-    for parameter in twin.parameters():
-        parameter.grad = None
     return twin
 
 

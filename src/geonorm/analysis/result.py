@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -42,6 +43,10 @@ class Result:
     def __str__(self) -> str:
         return self.table()
 
+    def _repr_html_(self) -> str:
+        """The table, for a notebook."""
+        return html_table(self.head(), self.rows())
+
 
 def shown(value: Any) -> str:
     """A cell as a person reads it: four digits, no noise."""
@@ -50,6 +55,14 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A plain table in HTML."""
+    titles = "".join(f"<th>{escape(title)}</th>" for title in head)
+    lines = ["".join(f"<td>{escape(shown(cell))}</td>" for cell in row) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def plain(value: Any) -> Any:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from ..surgery.freeze import is_frozen
 from .axes import UNITS, channel_affine
 from .observe import Forward, check_readable
-from .readings import NormReading, Readings, read
+from .readings import NormReading, Readings
 from .result import Result, figure
+from .watch import read
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -183,16 +184,23 @@ def _layer(reading: NormReading) -> SphereLayer:
     )
 
 
+def tiny_gamma(size: Tensor) -> Tensor:
+    """Where |γ| is almost 0: against the largest, and against 0.1 where all are small.
+
+    A layer whose γ are all 0 was most likely started so (the last norm of a residual block): none of it has collapsed.
+    """
+    if not len(size) or float(size.max()) == 0:
+        return torch.zeros_like(size, dtype=torch.bool)
+    return size <= 1e-3 * max(float(size.max()), 0.1)
+
+
 def collapsed_channels(reading: NormReading) -> dict[int, str]:
     """Channels of a batch norm whose output is constant, with the cause."""
     norm: Any = reading.norm
     causes: dict[int, str] = {}
     affine = channel_affine(norm)
     if affine is not None:
-        size = affine[0].abs().cpu()
-        # A layer whose γ are all 0 was most likely started so (the last norm of a residual block): no channel of it
-        # has collapsed against the others.
-        small = (size <= 1e-3 * size.median()) & (size.max() > 0)
+        small = tiny_gamma(affine[0].abs().cpu())
         causes |= dict.fromkeys(small.nonzero().flatten().tolist(), "γ is almost 0")
     variance = reading.moments.batch_var()
     for channel in (variance < norm.eps).nonzero().flatten().tolist():

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from . import bench, compare, completion, data, demo, diagnose, info, norms, report, reproduce, screen
+from . import bench, compare, completion, data, demo, diagnose, info, norms, report, reproduce, screen, summary
 from .parser import Mistake, Parser
 from .streams import show_what_can_be_shown
 
@@ -36,7 +36,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="geonorm", description="Geometric normalization for PyTorch.", epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"geonorm {version('geonorm')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
-    for command in (compare, report, reproduce, data, norms, diagnose, screen, demo, bench, info, completion):
+    for command in (compare, report, reproduce, data, norms, diagnose, summary, screen, demo, bench, info, completion):
         command.add(commands)
     return parser
 

@@ -1,19 +1,19 @@
-"""``geonorm diagnose``: what normalization does in a model of your own."""
+"""``geonorm diagnose``: what is wrong in a model of your own, and what to do."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from .parser import Commands, Parser, add_json, from_1, print_json, sample_shape, where_and_name
-from .streams import results_alone
+from .own import add_data_or_shape, add_model, load
+from .parser import Commands, Mistake, Parser, add_json, print_json
+from .streams import in_color, results_alone
 
 _EPILOG = """\
 examples:
   geonorm diagnose --model my_model.py:make_model --data my_model.py:make_batches
   geonorm diagnose --model my_package.models:make --state best.pt --input-shape 3,32,32
+  geonorm diagnose --model my_model.py:make_model --data my_model.py:make_batches --fix --save mended.pt
 """
 
 
@@ -21,22 +21,11 @@ def add(commands: Commands[Parser]) -> None:
     """Declare the command."""
     text = "what normalization does in a model, and whether it is healthy"
     parser = commands.add_parser("diagnose", help=text, description=text, epilog=_EPILOG)
-    parser.add_argument(
-        "--model",
-        type=where_and_name,
-        required=True,
-        metavar="WHERE:NAME",
-        help="a function that gives the model: module:name or file.py:name",
-    )
-    parser.add_argument("--state", type=Path, metavar="FILE", help="a state_dict to load into it (tensors only)")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--data", type=where_and_name, metavar="WHERE:NAME", help="a function that gives batches: tensors or (x, y)"
-    )
-    source.add_argument(
-        "--input-shape", type=sample_shape, metavar="3,32,32", help="random inputs of this shape instead of data"
-    )
-    parser.add_argument("--batch-size", type=from_1, default=64, help="of random inputs (default: %(default)s)")
+    add_model(parser)
+    add_data_or_shape(parser)
+    parser.add_argument("--lr", type=float, metavar="RATE", help="the learning rate that it is trained with")
+    parser.add_argument("--fix", action="store_true", help="apply the cures that are safe to a copy, and look again")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="with --fix, where the copy's state_dict goes")
     parser.add_argument("--out", type=Path, default=Path("out/diagnose.html"), help="the page (default: %(default)s)")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -44,23 +33,25 @@ def add(commands: Commands[Parser]) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Look at the model, write the page, print the findings; 1 if the model does not run."""
+    if chosen.save is not None and not chosen.fix:
+        raise Mistake("--save wants --fix: without it there is no mended copy to save")
+    import torch
+
     from ..analysis import diagnose
-    from ..lab import loading
     from ..lab.bars import busy
     from ..surgery.progress import without_bars
 
     with results_alone():
-        model = loading.load_model(chosen.model, chosen.state)
-        batches: Iterable[Any] = (
-            loading.random_batches(model, chosen.input_shape, chosen.batch_size)
-            if chosen.data is None
-            else loading.load_batches(chosen.data)
-        )
+        model, batches = load(chosen)
         with busy("looking at the model"), without_bars():
-            found = diagnose(model, batches, synthetic=chosen.data is None)
+            found = diagnose(model, batches, synthetic=chosen.data is None, lr=chosen.lr, fix=chosen.fix)
     path = found.to_html(chosen.out)
+    if chosen.save is not None and found.fixed is not None:
+        chosen.save.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(found.fixed.state_dict(), chosen.save)
     if chosen.json:
         print_json(found.to_dict())
     else:
-        print(f"{found}\n\nPage: {path}")
+        saved = "" if chosen.save is None else f"\nState of the mended copy: {chosen.save}"
+        print(f"{found.text(color=in_color())}\n\nPage: {path}{saved}")
     return int(any(finding.kind == "does not run" for finding in found.findings))

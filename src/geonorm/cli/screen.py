@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .own import add_model
 from .parser import Commands, Mistake, Parser, add_json, print_json, where_and_name
 from .streams import results_alone
 
@@ -19,14 +20,7 @@ def add(commands: Commands[Parser]) -> None:
     """Declare the command."""
     text = "the broken samples of a data set, found without labels in a model's layers"
     parser = commands.add_parser("screen", help=text, description=text, epilog=_EPILOG)
-    parser.add_argument(
-        "--model",
-        type=where_and_name,
-        required=True,
-        metavar="WHERE:NAME",
-        help="a function that gives the model: module:name or file.py:name",
-    )
-    parser.add_argument("--state", type=Path, metavar="FILE", help="a state_dict to load into it (tensors only)")
+    add_model(parser)
     parser.add_argument(
         "--data",
         type=where_and_name,

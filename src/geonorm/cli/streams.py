@@ -16,6 +16,11 @@ def show_what_can_be_shown() -> None:
             stream.reconfigure(errors="replace")
 
 
+def in_color() -> bool:
+    """Whether stdout is a terminal, and nobody asked for plain text (https://no-color.org)."""
+    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
 @contextlib.contextmanager
 def results_alone() -> Iterator[None]:
     """What functions of one's own print meanwhile goes to stderr, from here and from processes that are started."""

@@ -6,18 +6,20 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from .charts import bars, shares
-from .diagnose import Diagnosis
-from .document import Cell, document, read, sortable
+from ..behaviour import percent
+from ..charts import bars, histogram, shares
+from ..document import Cell, document, read, sortable
+from ..result import Result, shown
+from ..sphere import SphereLayer
+from .diagnosis import Diagnosis
 from .finding import Finding
-from .result import Result, shown
-from .sphere import SphereLayer
+from .finding import names as names_of
 
 
 def page(diagnosis: Diagnosis) -> str:
     """The page as HTML."""
     title = f"{diagnosis.model}: normalization"
-    return document(title, _parts(diagnosis, title), script=read("geonorm.analysis", "page.js"))
+    return document(title, _parts(diagnosis, title), script=read("geonorm.analysis.diagnose", "page.js"))
 
 
 def _parts(diagnosis: Diagnosis, title: str) -> list[str]:
@@ -25,51 +27,94 @@ def _parts(diagnosis: Diagnosis, title: str) -> list[str]:
     names = [layer.name for layer in diagnosis.layers]
     places = {layer.operation: i for i, layer in enumerate(diagnosis.layers) if layer.operation}
     places |= {name: i for i, name in enumerate(names)}
+    geometry = [part for part in (_spheres(diagnosis), _widths(diagnosis), _survival(diagnosis)) if part]
     return [
         f"<h1>{escape(title)}</h1>",
-        _summary(diagnosis),
-        "<h2>Findings</h2>",
-        *([_card(finding, places) for finding in diagnosis.findings] or [_healthy(diagnosis)]),
+        _verdict(diagnosis),
+        _facts(diagnosis),
+        _fixed(diagnosis),
+        *[_card(finding, places) for finding in diagnosis.findings],
+        _noticed(diagnosis),
         "<h2>Norms</h2>" + _overview(diagnosis, names) if names else "",
-        _spheres(diagnosis),
-        _widths(diagnosis),
-        _survival(diagnosis),
         "<h2>Layer by layer</h2>" if names else "",
         *[_layer(diagnosis, i, name, spheres.get(name)) for i, name in enumerate(names)],
+        f"<h2>Geometry</h2><details><summary>Spheres, batch against width, and what activations leave: for those who "
+        f"want the mathematics</summary>{''.join(geometry)}</details>"
+        if geometry
+        else "",
         *[f'<p class="soft">{escape(n)} was not taken: {escape(why)}</p>' for n, why in diagnosis.missing.items()],
     ]
 
 
-def _summary(diagnosis: Diagnosis) -> str:
+def _verdict(diagnosis: Diagnosis) -> str:
+    """The first thing that a person reads."""
+    alarms = diagnosis.alarms()
+    if not diagnosis.layers and not alarms:
+        return '<div class="card note"><p>The model has no norms; no fault was found elsewhere.</p></div>'
+    if not alarms:
+        return '<div class="card good"><p><span class="tag good">Healthy</span>: no fault was found.</p></div>'
+    number = len(alarms)
+    worst = alarms[0].severity
+    return (
+        f'<div class="card {worst}"><p><span class="tag {worst}">{number} thing{"s" * (number != 1)} to fix.</span> '
+        f"The most harmful: {escape(_sentence(alarms[0].what))}</p></div>"
+    )
+
+
+def _facts(diagnosis: Diagnosis) -> str:
     number = len(diagnosis.layers)
     facts = [f"{number} norm{'s' * (number != 1)}", f"{diagnosis.samples} samples"]
     facts += [f"{number} {severity}{'s' * (number != 1)}" for severity, number in diagnosis.counts().items()]
     chips = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
+    agreement = diagnosis.agreement()
     made_up = (
         '<p class="soft">The inputs were random numbers: what depends on the data (stale statistics, dead channels, '
         "outliers) was left out.</p>"
         if diagnosis.synthetic
         else ""
     )
-    return f'<ul class="chips">{chips}</ul>{made_up}'
+    said = f"<p>{escape(agreement)}</p>" if agreement else ""
+    return f'{said}<ul class="chips">{chips}</ul>{made_up}'
 
 
-def _healthy(diagnosis: Diagnosis) -> str:
-    if not diagnosis.layers:
-        return '<div class="card note"><p>The model has no norms that are known here; nothing else was found.</p></div>'
-    return '<div class="card good"><p><span class="tag good">Healthy</span> nothing was found.</p></div>'
+def _fixed(diagnosis: Diagnosis) -> str:
+    if diagnosis.after is None:
+        return ""
+    if not diagnosis.done:
+        return '<div class="card note"><p>Nothing here has a cure that is safe without asking you.</p></div>'
+    now, then = diagnosis.evaluation.now, diagnosis.after.evaluation.now
+    gained = (
+        "" if now is None or then is None else f" Accuracy in evaluation: {percent(now.share)} → {percent(then.share)}."
+    )
+    left = diagnosis.after.alarms()
+    rest = "No alarm is left." if not left else "Left: " + ", ".join(f"{f.kind} at {f.layer}" for f in left) + "."
+    said = f"Mended in a copy: {'; '.join(diagnosis.done)}.{gained} {rest}"
+    return f'<div class="card good"><p>{escape(said)}</p></div>'
+
+
+def _noticed(diagnosis: Diagnosis) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in diagnosis.noticed)
+    title = "What was checked, and how small a fault would have been noticed"
+    return f"<details><summary>{title}</summary><ul>{items}</ul></details>"
 
 
 def _card(finding: Finding, places: Mapping[str, int]) -> str:
     name = escape(finding.layer)
     if finding.layer in places:
         name = f'<a href="#layer-{places[finding.layer]}">{name}</a>'
-    channels = _channels(finding)
+    others = [layer for layer in finding.layers if layer != finding.layer]
+    also = f'<p class="soft">Also in {escape(names_of(others, 8))}.</p>' if others else ""
+    follows = "".join(
+        f'<li><span class="name">{escape(f.layer)}</span>: {escape(f.kind)}. {escape(_sentence(f.what))}</li>'
+        for f in finding.consequences
+    )
     return (
         f'<div class="card {finding.severity}"><h3><span class="tag {finding.severity}">{finding.severity}</span> '
         f'<span class="name">{name}</span>: {escape(finding.kind)}</h3><p>{escape(_sentence(finding.what))}</p>'
-        f'<p class="soft">Seen by: {escape(finding.evidence)}.</p>{channels}'
-        f"<p>What to do: {escape(finding.advice)}.</p></div>"
+        f"<p>What to do: {escape(finding.advice)}.</p>"
+        f'<p class="soft">Seen by: {escape(finding.evidence)}.</p>{_channels(finding)}{also}'
+        + (f"<details><summary>It also explains</summary><ul>{follows}</ul></details>" if follows else "")
+        + "</div>"
     )
 
 
@@ -116,15 +161,17 @@ def _overview(diagnosis: Diagnosis, names: Sequence[str]) -> str:
 
 def _section(title: str, words: str, result: Result, picture: str = "") -> str:
     charts = f'<div class="charts">{picture}</div>' if picture else ""
-    return f"<h2>{title}</h2><p>{words}</p>{charts}{_table(result.head(), result.rows())}"
+    return f"<h3>{title}</h3><p>{words}</p>{charts}{_table(result.head(), result.rows())}"
 
 
 def _spheres(diagnosis: Diagnosis) -> str:
     if diagnosis.sphere is None or not diagnosis.sphere.layers:
         return ""
     words = (
-        "Each norm puts its values onto spheres: radius/√n is 1 without eps, ⟨ŷ,e⟩ is 0 when the mean is what is "
-        "removed; energy in e is what β adds; eps is its share of the divisor; ellipsoid is how far W′ΣW′ᵗ is from γ²."
+        "A norm subtracts the mean of n values and divides by their spread: seen as one vector, they come to lie on a "
+        "sphere of radius √n. radius/√n is 1 without eps; ⟨ŷ,e⟩, the part along (1, …, 1), is 0 when the mean is what "
+        "was subtracted; energy in e is what β adds; eps is its share of the divisor. Weights and norm together form "
+        "an ellipsoid: how far W′ΣW′ᵗ is from γ² is in the last column."
     )
     return _section("Spheres", words, diagnosis.sphere)
 
@@ -156,27 +203,33 @@ def _survival(diagnosis: Diagnosis) -> str:
 
 def _layer(diagnosis: Diagnosis, number: int, name: str, sphere: SphereLayer | None) -> str:
     overview = diagnosis.layers[number]
-    own = [finding for finding in diagnosis.findings if finding.layer in (name, overview.operation)]
+    own = [f for f in diagnosis.findings if {name, overview.operation} & {f.layer, *f.layers}]
     mark = f' <span class="tag {overview.worst}">{overview.worst}</span>' if overview.worst else ""
     body = [_card(finding, {}) for finding in own]
     flagged = {channel for finding in own for channel in finding.channels}
     if sphere is None:
         why = diagnosis.sphere.skipped.get(name, "") if diagnosis.sphere else ""
-        body.append(f'<p class="soft">Not measured: {escape(why or "it has no spheres")}.</p>')
-    else:
+        body.append(f'<p class="soft">Not measured: {escape(why or "its axes are not known")}.</p>')
+    shapes = [
+        histogram(title, found.low, found.high, found.counts)
+        for title, found in (("what reaches it", overview.input), ("γ", overview.gamma))
+        if found is not None
+    ]
+    body.append(f'<div class="charts">{"".join(shapes)}</div>' if shapes else "")
+    if sphere is not None:
         pictures = [
             bars(title, values.tolist(), flagged)
             for title, values in (
-                ("γ, the radius of each channel", sphere.gamma),
-                ("β, its center", sphere.beta),
-                ("σ of its input", sphere.sigma),
-                ("‖W′‖, the effective weight", sphere.effective),
+                ("γ of each channel", sphere.gamma),
+                ("β of each channel", sphere.beta),
+                ("σ of its input, by channel", sphere.sigma),
+                ("length of the weights of each channel after the norm, ‖W′‖", sphere.effective),
             )
             if values is not None
         ]
-        body.append(f'<div class="charts">{"".join(pictures)}</div>')
+        body.append(f'<div class="charts">{"".join(pictures)}</div>' if pictures else "")
         if not pictures:
-            body.append(f'<p class="soft">One sphere per {escape(sphere.unit)}, of {sphere.dimension} values.</p>')
+            body.append(f'<p class="soft">It normalizes each {escape(sphere.unit)}: {sphere.dimension} values.</p>')
     return (
         f'<details id="layer-{number}"><summary><span class="name">{escape(name)}</span> '
         f'<span class="soft">{escape(overview.kind)}</span>{mark}</summary>{"".join(body)}</details>'

@@ -1,0 +1,200 @@
+"""The data themselves: scale, padding, order, outliers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from ..behaviour import labels_of, percent
+from ..pairing import measures_batch
+from ..readings import NormReading
+from .finding import Finding, part, some
+from .look import FEW_SAMPLES, Look
+
+# Standardized inputs have 1; pixels from 0 to 255 about 70 around a mean of 120.
+WIDE, OFFSET, UNLIKE = 10.0, 5.0, 1e3
+PADDED = 0.1
+# A Gaussian has 1; one sample in ten moved by 10σ has 3; Laplace 1.4.
+HEAVY = 2.5
+MANY = 0.25  # of the channels
+FAR = 5.0  # in spreads of the middle half
+FEW_BATCHES = 3
+
+
+def not_normalized(look: Look) -> Iterator[Finding]:
+    """Inputs on a scale that networks are not made for."""
+    given = look.readings.input
+    if not look.has_data or not given.shape:
+        return
+    size = math.sqrt(given.mean**2 + given.std**2)
+    evidence = f"mean {given.mean:.3g}, standard deviation {given.std:.3g}, largest {given.largest:.3g}"
+    unlike = 1.0
+    if given.scales is not None:
+        varying = given.scales[given.scales > 1e-6 * max(float(given.scales.max()), 1e-30)]
+        if len(varying) > 1:
+            unlike = float(varying.max() / varying.median())
+            evidence += (
+                f"; standard deviations of features from {float(varying.min()):.3g} to {float(varying.max()):.3g}"
+            )
+    far = given.std > 0 and abs(given.mean) > OFFSET * given.std and abs(given.mean) > 1
+    tiny = 0 < size < 1e-2
+    if size <= WIDE and not far and not tiny and unlike < UNLIKE:
+        return
+    first = _first_norm(look)
+    # A norm over the batch takes the scale of the whole input away, but not that of single features.
+    bears = first is not None and first.axes in ("batch", "instance") and first.calls and unlike < UNLIKE
+    yield Finding(
+        "note" if bears else "warning",
+        "input not normalized",
+        "(batches)",
+        "the inputs are far from mean 0 and standard deviation 1"
+        + (
+            f"; {first.name} takes it away in training, but weights and learning rates feel it"
+            if bears and first
+            else ""
+        ),
+        evidence,
+        "subtract the mean and divide by the standard deviation of the training data, feature by feature or channel by "
+        "channel",
+        harm=0.0 if bears else 0.3,
+    )
+
+
+def _first_norm(look: Look) -> NormReading | None:
+    return next(iter(look.ran), None)
+
+
+def padding(look: Look) -> Iterator[Finding]:
+    """Padding that counts in the statistics of a batch norm."""
+    if look.readings.input.padded <= PADDED or look.synthetic:
+        return
+    hit = [r.name for r in look.ran if r.axes in ("batch", "instance") and measures_batch(r.norm)]
+    if hit:
+        yield Finding(
+            "warning",
+            "padding counts",
+            hit[0],
+            "sequences are padded, and the padding counts in its mean and variance",
+            f"{percent(look.readings.input.padded)} of the positions are padding",
+            "normalize each position by itself (LayerNorm), or give the mask to a layer of geonorm: norm(x, mask=mask)",
+            layers=hit,
+            harm=look.readings.input.padded,
+        )
+
+
+def sorted_batches(look: Look) -> Iterator[Finding]:
+    """Batches that differ from each other more than chance allows, as sorted data do."""
+    if not look.has_data:
+        return
+    uses = [r for r in look.ran if r.axes == "batch" and measures_batch(r.norm)]
+    if not uses or look.readings.batches < FEW_BATCHES:
+        return
+    evidence, sure = _by_labels(look)
+    if not evidence:
+        evidence, sure = _by_means(uses)
+    if evidence:
+        yield Finding(
+            "warning",
+            "sorted batches",
+            "(batches)",
+            "batches differ from each other more than chance allows, as if the data were sorted: the statistics of a "
+            "batch tell its class",
+            evidence,
+            "shuffle the data: DataLoader(..., shuffle=True)",
+            harm=sure,
+            layers=[r.name for r in uses],
+        )
+
+
+def _by_labels(look: Look) -> tuple[str, float]:
+    """Whether the labels within a batch are alike: the chance that two samples of one batch share theirs."""
+    labels = [found for batch in look.batches if (found := labels_of(batch)) is not None and len(found) > 1]
+    if len(labels) < FEW_BATCHES or len(labels) != len(look.batches):
+        return "", 0.0
+    everything = torch.cat(labels)
+    classes = int(everything.max()) + 1
+    if classes < 2 or classes > len(everything):
+        return "", 0.0
+    overall = _alike(everything)
+    within = sum(_alike(found) for found in labels) / len(labels)
+    if within > overall + 0.5 * (1 - overall):
+        return (
+            f"two samples of a batch share their label in {percent(within)} of cases, two of all batches in "
+            f"{percent(overall)}"
+        ), within
+    return "", 0.0
+
+
+def _alike(labels: Tensor) -> float:
+    counts = labels.bincount().double()
+    number = float(counts.sum())
+    return float((counts * (counts - 1)).sum()) / max(number * (number - 1), 1.0)
+
+
+def _by_means(norms: list[NormReading]) -> tuple[str, float]:
+    """Variance between the means of batches over what samples drawn at random would give; 1 on average."""
+    for reading in norms:
+        batches = [batch for batch in reading.batches if batch.samples >= 8]
+        if len(batches) < FEW_BATCHES:
+            continue
+        weights = torch.tensor([float(batch.samples) for batch in batches], dtype=torch.float64)[:, None]
+        means = torch.stack([batch.mean for batch in batches])
+        within = torch.stack([batch.var for batch in batches]).mean(0)
+        center = (means * weights).sum(0) / weights.sum()
+        between = (weights * (means - center).square()).sum(0) / (len(batches) - 1)
+        usable = within > 1e-12 * within.max()
+        ratio = (between / within)[usable]
+        if not len(ratio):
+            continue
+        # Channels go together, so the median is judged as if it were one channel: an F of (b − 1, many) degrees.
+        usual = float(ratio.median())
+        limit = 2.0 + 4.0 * NormalDist().inv_cdf(0.999) / math.sqrt(2 * (len(batches) - 1))
+        if usual > limit:
+            return (
+                f"at {reading.name}, the means of batches vary {usual:.2g} times as much as those of random samples"
+            ), min(1.0, usual / (10 * limit))
+    return "", 0.0
+
+
+def outliers(look: Look) -> Iterator[Finding]:
+    """Places of the data that are far out in most channels, and so many channels whose σ they have blown up.
+
+    A channel that answers to one class of the data has heavy tails too. Broken samples show in most channels at once.
+    """
+    if not look.has_data:
+        return
+    for reading in look.ran:
+        if reading.axes != "batch" or reading.moments.number < 2 * FEW_SAMPLES:
+            continue
+        low, middle, high = reading.moments.quartiles()
+        sigma, robust = reading.moments.var.sqrt(), (high - low) / 1.349  # equal for a Gaussian
+        usable = robust > 1e-3 * sigma  # zeros behind a ReLU have no middle half
+        if not bool(usable.any()):
+            continue
+        far = (reading.moments.sample() - middle[:, None]).abs()[usable] > FAR * robust[usable, None]
+        broken = far.double().mean(0) >= 0.5
+        weight = torch.where(usable, sigma / torch.where(usable, robust, 1.0), 1.0)
+        channels = (weight > HEAVY).nonzero().flatten().tolist()
+        share = float(broken.double().mean())
+        if not 0 < share < 0.25 or len(channels) < MANY * len(weight):
+            continue
+        norm = reading.norm
+        bears = getattr(norm, "spread", None) == "robust" or getattr(norm, "guard", None) is not None
+        spoiled = "they shift the mean and inflate the spread, and all other samples are squeezed together"
+        worst = int(weight.argmax())
+        yield Finding(
+            "note" if bears else "warning",
+            "outliers",
+            reading.name,
+            f"a few samples are far out in most channels: {'this norm resists them' if bears else spoiled}",
+            f"{100 * share:.2g} % of the values; {part(len(channels), len(weight))} ({some(channels, 3)}) have σ above "
+            f"{HEAVY:g} times that of the middle half, channel {worst} {float(weight[worst]):.2g} times",
+            "geonorm.screen(model, batches) names the samples"
+            + ("" if bears else "; geonorm.convert(model, 'guardbn') resists them"),
+            channels,
+            harm=0.0 if bears else min(1.0, float(weight.median()) / 10),
+        )

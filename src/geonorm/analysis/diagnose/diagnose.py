@@ -1,0 +1,146 @@
+"""``diagnose``: what normalization does in a network, whether it is healthy, and what to do if it is not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from ...surgery.layouts import keeps_statistics
+from ..batch_width import batch_width
+from ..observe import Forward, check_readable, filled_batches
+from ..readings import Readings
+from ..sphere import spheres_in
+from ..survival import survival
+from ..watch import read
+from .causes import folded
+from .checks import findings, noticed
+from .diagnosis import Diagnosis, Histogram, Overview
+from .evaluation import Evaluation, evaluate
+from .finding import Finding, by_harm
+from .look import Look
+from .mend import mended
+
+_MOST_BATCHES = 16
+
+
+def diagnose(
+    model: nn.Module,
+    batches: Any,
+    forward: Forward | None = None,
+    *,
+    synthetic: bool = False,
+    lr: float | None = None,
+    fix: bool = False,
+) -> Diagnosis:
+    """What normalization does in a network, whether it is healthy, and what to do if it is not.
+
+    Looks at parameters, buffers and settings, and runs the batches: once with the statistics of each batch, once in
+    evaluation, and once each for ``batch_width`` and ``survival``. Where evaluation and training disagree, copies are
+    recalibrated to see what that changes; ``passes`` counts all of it. A finding says what is wrong, where, by which
+    evidence, and what to do; what follows from another finding is told under it. The model is not changed.
+
+    Args:
+        model: any model, in the mode it is used in: a norm in evaluation inside a model in training is a finding.
+        batches: a batch or an iterable of batches, of which the first 16 are used. Batches of the size and the kind
+            that the model is trained with tell most; with labels, ``(input, labels)``, accuracy is told too. From 16
+            samples on, stale statistics are told from noise; from 3 batches on, sorted ones are noticed.
+        forward: how to call the model on a batch, ``forward(model, batch)``, where its first entry is not enough.
+        synthetic: the inputs are made up: leave out what depends on the data.
+        lr: the learning rate of the training, for weights that have grown too long for it.
+        fix: apply the cures that are safe to a copy, and diagnose that too: ``fixed`` is the copy, ``after`` its
+            diagnosis, ``done`` what was done.
+
+    Examples:
+        >>> import torch
+        >>> from geonorm.analysis import diagnose
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6, momentum=0.0))
+        >>> for finding in diagnose(model, torch.randn(32, 4)).findings:
+        ...     print(finding.severity, finding.layer, finding.what)
+        warning 1 momentum is 0: the running statistics never follow the data
+        note 0 its bias has no effect, because the norm behind it subtracts the mean; it only costs memory
+    """
+    # Within inference mode nothing can be differentiated, which survival needs.
+    with torch.inference_mode(False), torch.random.fork_rng():
+        kept = [_ordinary(batch) for batch in itertools.islice(filled_batches(batches), _MOST_BATCHES)]
+        found = _diagnose(model, kept, forward, synthetic, lr)
+        if fix:
+            found.fixed, found.done, fitting = mended(model, found.findings, kept, forward)
+            found.after = _diagnose(found.fixed, fitting, forward, synthetic, lr)
+        return found
+
+
+def _diagnose(
+    model: nn.Module, batches: list[Any], forward: Forward | None, synthetic: bool, lr: float | None
+) -> Diagnosis:
+    check_readable(model, "diagnose")
+    readings = read(model, batches, forward, strict=False, spheres_once=True)
+    missing: dict[str, str] = {}
+    widths = lasting = None
+    evaluation = Evaluation()
+    if readings.failure:
+        missing = dict.fromkeys(("evaluation", "batch_width", "survival"), readings.failure)
+    else:
+        widths = _attempt(batch_width, missing, model, batches, forward)
+        lasting = _attempt(survival, missing, model, batches, forward)
+        evaluation = _attempt(evaluate, missing, model, batches, forward, readings) or evaluation
+    look = Look(model, batches, forward, readings, evaluation, widths, lasting, synthetic, lr)
+    before = {name: near.before for name, near in readings.graph.norms.items() if near.before}
+    causes = folded(findings(look), before, list(look.modules))
+    return Diagnosis(
+        causes,
+        _overview(readings, causes),
+        evaluation,
+        spheres_in(readings),
+        widths,
+        lasting,
+        missing,
+        noticed(synthetic),
+        type(model).__name__,
+        readings.samples,
+        1 + (widths is not None) + (lasting is not None) + evaluation.passes,
+        synthetic,
+    )
+
+
+def _overview(readings: Readings, causes: Sequence[Finding]) -> list[Overview]:
+    layers = []
+    for name, reading in readings.norms.items():
+        norm: Any = reading.norm
+        near = readings.graph.norms.get(name)
+        operation = None if near is None else near.before
+        own = [f for f in causes if {reading.name, operation} & {f.layer, *f.layers}]
+        layers.append(
+            Overview(
+                reading.name,
+                type(norm).__name__,
+                getattr(norm, "num_features", getattr(norm, "num_channels", None)),
+                operation,
+                reading.calls,
+                keeps_statistics(norm),
+                len(own),
+                by_harm(own)[0].severity if own else "",
+                Histogram.of(reading.sample),
+                Histogram.of(getattr(norm, "weight", None)),
+            )
+        )
+    return layers
+
+
+def _ordinary(batch: Any) -> Any:
+    """A batch whose tensors may take part in anything, also if they were made in inference mode."""
+    return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) and leaf.is_inference() else leaf, batch)
+
+
+def _attempt(function: Any, missing: dict[str, str], *args: Any) -> Any:
+    """A diagnostic; or ``None``, and in ``missing`` the reason why: the others are still worth having."""
+    name = {"evaluate": "evaluation"}.get(function.__name__, function.__name__)
+    try:
+        return function(*args)
+    except (RuntimeError, ValueError, TypeError) as error:
+        missing[name] = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        return None

@@ -1,0 +1,273 @@
+"""What ``diagnose`` found, for people: as text, as a page, as plain values."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from ..batch_width import BatchWidth
+from ..behaviour import percent
+from ..result import Result, figure, html_table, plain
+from ..sphere import Sphere
+from ..survival import Survival
+from .evaluation import Evaluation
+from .finding import SEVERITIES, Finding, names
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_TOLD = 10  # of the faults that would have been noticed
+_COLORS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;34m", "good": "\x1b[1;32m"}
+
+
+@dataclass
+class Overview:
+    """One norm in a line.
+
+    Attributes:
+        name: its name in the model.
+        kind: its class.
+        channels: how many; ``None`` if it does not say.
+        operation: name of the operation whose output it takes, where that is known.
+        calls: how often it ran.
+        tracked: whether it keeps running statistics.
+        findings: how many findings are about it, or about that operation.
+        worst: the highest severity among them; empty if there are none.
+        input: histogram of what reaches it.
+        gamma: histogram of γ; ``None`` without γ.
+    """
+
+    name: str
+    kind: str
+    channels: int | None
+    operation: str | None
+    calls: int
+    tracked: bool
+    findings: int
+    worst: str
+    input: Histogram | None = None
+    gamma: Histogram | None = None
+
+
+@dataclass
+class Histogram:
+    """How often values fall into equal steps from the lowest to the highest."""
+
+    low: float
+    high: float
+    counts: list[int]
+
+    @staticmethod
+    def of(values: Tensor | None, steps: int = 32) -> Histogram | None:
+        """Of finite values; ``None`` if there are none, or if all are the same."""
+        if values is None:
+            return None
+        values = values.detach().flatten().float().cpu()
+        values = values[values.isfinite()]
+        if len(values) < 2 or float(values.min()) == float(values.max()):
+            return None
+        low, high = float(values.min()), float(values.max())
+        return Histogram(low, high, [int(n) for n in values.histc(steps, low, high)])
+
+
+@dataclass
+class Diagnosis(Result):
+    """What ``diagnose`` found.
+
+    Attributes:
+        findings: what is wrong or worth knowing, one for each root cause, the most severe and harmful first.
+        layers: the norms, each in a line.
+        evaluation: how the network answers in evaluation and in training.
+        sphere, batch_width, survival: the diagnostics it rests on; ``None`` where one could not be taken.
+        missing: diagnostics that could not be taken, with the reason.
+        noticed: what the checks would have noticed.
+        model: class of the model.
+        samples: how many samples were looked at.
+        passes: how often the batches went through the model.
+        synthetic: whether the inputs were made up.
+        done: with ``fix=True``, what was done to the copy.
+        after: with ``fix=True``, the diagnosis of the copy.
+        fixed: with ``fix=True``, the copy.
+    """
+
+    findings: list[Finding]
+    layers: list[Overview]
+    evaluation: Evaluation
+    sphere: Sphere | None
+    batch_width: BatchWidth | None
+    survival: Survival | None
+    missing: dict[str, str]
+    noticed: list[str]
+    model: str
+    samples: int
+    passes: int
+    synthetic: bool
+    done: list[str] = field(default_factory=list)
+    after: Diagnosis | None = None
+    fixed: nn.Module | None = field(default=None, repr=False)
+
+    def alarms(self) -> list[Finding]:
+        """Errors and warnings: what a healthy network does not have."""
+        return [finding for finding in self.findings if finding.severity != "note"]
+
+    def counts(self) -> dict[str, int]:
+        """How many findings of each severity."""
+        return {severity: sum(f.severity == severity for f in self.findings) for severity in SEVERITIES}
+
+    def head(self) -> Sequence[str]:
+        """Names of the columns."""
+        return ("severity", "layer", "fault", "evidence")
+
+    def rows(self) -> Sequence[Sequence[Any]]:
+        """A row for each finding."""
+        return [(f.severity, f.layer, f.kind, f.evidence) for f in self.findings]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain Python values, ready for JSON; without the copy of the model."""
+        shown = {name: value for name, value in vars(self).items() if name not in ("fixed", "after")}
+        found = {name: plain(value) for name, value in shown.items()}
+        return {**found, "after": None if self.after is None else self.after.to_dict()}
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, width: int | None = None, color: bool = False) -> str:
+        """The findings in words, wrapped to a width (by default that of the terminal), in colour if asked for."""
+        width = width or min(shutil.get_terminal_size((100, 24)).columns, 120)
+        write = _Writer(width, color)
+        counts = ", ".join(f"{number} {severity}{'s' * (number != 1)}" for severity, number in self.counts().items())
+        made_up = " of random numbers" if self.synthetic else ""
+        norms = f"{len(self.layers)} norm{'s' * (len(self.layers) != 1)}"
+        write.line(f"{self.model}, {norms}, {self.samples} samples{made_up}: {counts}")
+        agreement = self.agreement()
+        if agreement:
+            write.line(agreement)
+        if not self.alarms():
+            write.healthy(self)
+        for finding in self.findings:
+            write.finding(finding)
+        if self.after is not None:
+            write.fixed(self)
+        if self.missing:
+            write.line("")
+        for name, reason in self.missing.items():
+            write.line(f"* {name} was not taken: {reason}")
+        return "\n".join(write.lines).rstrip()
+
+    def _repr_html_(self) -> str:
+        """The findings as a table, for a notebook."""
+        head, *_ = self.text(10_000).split("\n")
+        if not self.findings:
+            return f"<p>{escape(head)}</p><p><b>Healthy</b>: no fault was found.</p>"
+        rows = [(f.severity, f.layer, f.kind, f.what, f.evidence, f.advice) for f in self.findings]
+        columns = ("severity", "layer", "fault", "what", "seen by", "what to do")
+        return f"<p>{escape(head)}</p>{html_table(columns, rows)}"
+
+    def agreement(self) -> str:
+        """How evaluation and training agree, in a sentence; empty if there is nothing to compare."""
+        found = self.evaluation.agreement
+        if found is None or self.synthetic:
+            return ""
+        said = (
+            f"Evaluation and training agree on {percent(1 - found.predictions.share)} of the samples"
+            if (found.predictions is not None)
+            else f"Outputs in evaluation and in training differ by {percent(found.moved)} of their spread"
+        )
+        now = self.evaluation.now
+        return said + ("." if now is None else f"; accuracy in evaluation {percent(now.share)}.")
+
+    def plot(self) -> Figure:
+        """How many findings each layer has, by severity."""
+        drawn = figure(7.0, 1.0 + 0.25 * max(len(self.layers), 4))
+        axes = drawn.subplots()
+        named = list(dict.fromkeys([*[layer.name for layer in self.layers], *[f.layer for f in self.findings]]))
+        left = [0] * len(named)
+        for severity, color in zip(SEVERITIES, ("tab:red", "tab:orange", "tab:blue"), strict=True):
+            numbers = [sum(f.layer == name and f.severity == severity for f in self.findings) for name in named]
+            axes.barh(range(len(named)), numbers, left=left, color=color, label=severity)
+            left = [a + b for a, b in zip(left, numbers, strict=True)]
+        axes.set_yticks(range(len(named)), named)
+        axes.invert_yaxis()
+        axes.legend(loc="best")
+        return drawn
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write one self-contained page, and return its path."""
+        from .page import page
+
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(self), encoding="utf-8")
+        return path
+
+
+class _Writer:
+    """Lines of a diagnosis."""
+
+    def __init__(self, width: int, color: bool) -> None:
+        self.width, self.color = width, color
+        self.lines: list[str] = []
+
+    def line(self, text: str, indent: int = 0) -> None:
+        """A sentence, wrapped between words."""
+        space = " " * indent
+        wrapped = textwrap.wrap(
+            text.replace(" %", "\u00a0%"),  # a line does not begin with %
+            self.width,
+            initial_indent=space,
+            subsequent_indent=space,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        self.lines += [line.replace("\u00a0%", " %") for line in wrapped] or [""]
+
+    def tinted(self, text: str, kind: str) -> str:
+        """In the colour of a severity."""
+        return f"{_COLORS[kind]}{text}\x1b[0m" if self.color else text
+
+    def finding(self, finding: Finding, indent: int = 0) -> None:
+        """One of them, with its consequences."""
+        others = [layer for layer in finding.layers if layer != finding.layer]
+        also = f" (and in {names(others, 3)})" if others else ""
+        head = f"{self.tinted(finding.severity.upper(), finding.severity)}  {finding.layer}: {finding.kind}"
+        self.lines += ["", f"{' ' * indent}{head}"]
+        self.line(f"{finding.what[:1].upper()}{finding.what[1:]}{also}.", indent + 2)
+        self.line(f"Seen by: {finding.evidence}.", indent + 2)
+        self.line(f"What to do: {finding.advice}.", indent + 2)
+        if finding.consequences:
+            follows = "; ".join(f"{f.kind} at {f.layer} ({f.what})" for f in finding.consequences)
+            self.line(f"It also explains: {follows}.", indent + 2)
+
+    def healthy(self, diagnosis: Diagnosis) -> None:
+        """What was checked, and how sharply."""
+        if not diagnosis.layers:
+            self.lines += ["", "It has no norms; no fault was found elsewhere."]
+            return
+        self.lines += ["", self.tinted("Healthy", "good") + ": no fault was found."]
+        first, rest = diagnosis.noticed[:_TOLD], len(diagnosis.noticed) - _TOLD
+        more = f"; and {rest} other faults (`noticed` lists them)" if rest > 0 else ""
+        self.line(f"Would have noticed: {'; '.join(first)}{more}.", 2)
+
+    def fixed(self, diagnosis: Diagnosis) -> None:
+        """Before and after."""
+        after = diagnosis.after
+        assert after is not None
+        self.lines.append("")
+        if not diagnosis.done:
+            self.line("Nothing here has a cure that is safe without asking you; the copy is as the model was.")
+            return
+        self.line(f"Mended in a copy: {'; '.join(diagnosis.done)}.")
+        now, then = diagnosis.evaluation.now, after.evaluation.now
+        if now is not None and then is not None:
+            self.line(f"Accuracy in evaluation: {percent(now.share)} before, {percent(then.share)} after.", 2)
+        elif (one := diagnosis.evaluation.agreement) and (other := after.evaluation.agreement):
+            self.line(f"Evaluation against training: before, {one}; after, {other}.", 2)
+        left = after.alarms()
+        self.line(f"Left: {', '.join(f'{f.kind} at {f.layer}' for f in left)}." if left else "No alarm is left.", 2)

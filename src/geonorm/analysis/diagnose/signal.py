@@ -1,0 +1,56 @@
+"""What becomes of the signal: saturated activations, one feature that drowns the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..behaviour import percent
+from .finding import Finding
+from .look import Look
+
+# A standard normal input leaves tanh 61 %, and sigmoid 83 %, of its largest slope on average.
+FLAT_SHARE, LITTLE_SLOPE = 0.6, 0.2
+MOST_ENERGY = 0.8
+
+
+def saturated(look: Look) -> Iterator[Finding]:
+    """Sigmoids and tanh inside the network that are flat for most values."""
+    if look.synthetic:
+        return
+    for reading in look.readings.bounded.values():
+        if not reading.calls or reading.last:  # at the output, sure answers are wanted
+            continue
+        flat, slope = reading.flat / reading.calls, reading.slope / reading.calls
+        if flat > FLAT_SHARE and slope < LITTLE_SLOPE:
+            yield Finding(
+                "warning",
+                "saturated",
+                reading.name,
+                f"the {reading.function} behind it is saturated: it passes almost no gradient",
+                f"{percent(flat)} of values where its slope is below 5 % of the largest; mean slope {percent(slope)}",
+                "scale down what reaches it: smaller γ or weights, or a norm in front of it",
+                harm=flat,
+            )
+
+
+def one_feature(look: Look) -> Iterator[Finding]:
+    """A feature that holds nearly all of what a LayerNorm divides by."""
+    if look.synthetic:
+        return
+    for reading in look.ran:
+        if reading.energy is None or reading.values < 8:
+            continue
+        share = reading.energy[0] / reading.energy[1]
+        largest = int(share.argmax())
+        most = float(share[largest])
+        if most > MOST_ENERGY:
+            yield Finding(
+                "warning",
+                "one feature",
+                reading.name,
+                "one feature holds nearly all of the variance: after the division the others are almost 0",
+                f"feature {largest} has {percent(most)} of it; an even share is {percent(1 / len(share))}",
+                "look at what writes this feature (an unscaled input, a bias, a weight row), and scale it down",
+                [largest],
+                harm=most,
+            )

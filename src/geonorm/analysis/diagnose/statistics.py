@@ -1,0 +1,241 @@
+"""Statistics of batches: too few values, too large an eps, running statistics that do not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ...surgery.layouts import keeps_statistics
+from ..behaviour import compare, percent
+from ..pairing import measures_batch
+from ..readings import NormReading
+from ..sphere import collapsed_channels
+from .evaluation import only_layer
+from .finding import Finding, part, some
+from .look import Look, never_measured
+from .settings import single_value
+
+# The relative error of a variance from B values is √(2/B): a third at 16.
+FEW_VALUES = 16
+# How far a norm's output in evaluation may be from training before it is named, in units of γ.
+OFF, APART = 0.15, 0.4
+BAD, WORSE = 0.15, 0.5  # share of answers that change
+
+
+def too_few_values(look: Look) -> Iterator[Finding]:
+    """Norms over one, two or a few values."""
+    for reading in look.ran:
+        uses_batch = reading.axes != "batch" or measures_batch(reading.norm)
+        if reading.values == 1 and uses_batch:
+            yield single_value(
+                reading.name, "there is one value to normalize: it has no spread, and the output is constant"
+            )
+        elif reading.axes == "batch" and reading.values == 2 and uses_batch:
+            yield Finding(
+                "warning",
+                "two values",
+                reading.name,
+                "two values per channel become ±γ + β whatever they are, and pass no gradient on",
+                "2 values per channel",
+                "use larger batches, or another norm: geonorm.convert(model, 'auggroup(groups=8)')",
+                harm=1.0,
+            )
+        elif reading.axes == "batch" and uses_batch and 2 < reading.values <= FEW_VALUES:
+            yield _small_batch(reading, look)
+
+
+def _small_batch(reading: NormReading, look: Look) -> Finding:
+    width = None
+    if look.widths is not None:
+        width = next((w for w in look.widths.layers if w.norm == reading.name), None)
+    seen = hidden = ""
+    if width is not None:
+        seen = f"; {width.name} before it has width {width.width} and rank {width.rank}"
+        hidden = f", and {width.kernel} directions of the weights are not seen" if width.kernel else ""
+    error = math.sqrt(2 / reading.values)
+    return Finding(
+        "warning",
+        "small batch",
+        reading.name,
+        f"the batch is too small for it: its statistics are rough{hidden}",
+        f"{reading.values} values per channel, variance known to ±{100 * error:.0f} %{seen}",
+        "use larger batches, statistics over processes (geonorm.sync), or a norm that does not need the batch: "
+        "geonorm.convert(model, 'auggroup(groups=8)')",
+        harm=error,
+    )
+
+
+def eps(look: Look) -> Iterator[Finding]:
+    """An eps that is a large part of what a norm divides by."""
+    for reading in look.ran:
+        norm: Any = reading.norm
+        value = getattr(norm, "eps", None)
+        if not isinstance(value, float) or not value or reading.values < 3:
+            continue
+        if reading.axes == "batch":
+            if not reading.moments.batches:
+                continue
+            share = value / (reading.moments.batch_var() + value)
+            causes = collapsed_channels(reading)
+            taken = [c for c in (share > 0.1).nonzero().flatten().tolist() if c not in causes]
+            if taken:
+                evidence = (
+                    f"{part(len(taken), len(share))}: {some(taken)}; eps/(σ²+eps) up to {float(share[taken].max()):.2f}"
+                )
+                yield _large_eps(reading.name, value, evidence, taken, len(taken) / len(share))
+        elif reading.variances:
+            share = value / (torch.cat(reading.variances) + value)
+            if float(share.median()) > 0.1:
+                rows = {"layer": "samples", "group": "groups", "instance": "channels of samples"}[
+                    reading.axes or "layer"
+                ]
+                evidence = f"eps/(σ²+eps) is {float(share.median()):.2f} in the median over {len(share)} {rows}"
+                yield _large_eps(reading.name, value, evidence, [], float(share.median()))
+
+
+def _large_eps(name: str, value: float, evidence: str, channels: list[int], harm: float) -> Finding:
+    cure = f"a smaller eps (it is {value:g})" if value > 1e-5 else "larger weights or inputs in front of the norm"
+    return Finding(
+        "warning",
+        "eps dominates",
+        name,
+        "eps is a large part of the divisor: the output is scaled less than it should be",
+        evidence,
+        cure if value > 1e-5 else f"{cure}, or a smaller eps (it is {value:g})",
+        channels,
+        harm=harm,
+    )
+
+
+def stale(look: Look) -> Iterator[Finding]:
+    """Running statistics that are not those of these batches: judged by what the network answers, then by layer."""
+    if not look.has_data or look.readings.failure or (look.model.training and not _has_settled(look)):
+        return
+    harm = look.evaluation.harm()
+    channels = {r.name: found for r in look.ran if (found := off_channels(r, look.readings.samples))}
+    blamed = sorted(
+        [name for name, off in look.evaluation.local.items() if off > OFF],
+        key=lambda name: -look.evaluation.local[name],
+    )
+    apart = bool(blamed) and look.evaluation.local[blamed[0]] > APART
+    if not channels and not (harm and blamed) and not apart:
+        return
+    worst = blamed[0] if blamed else next(iter(channels))
+    worst = worst or "(model)"
+    layers = list(dict.fromkeys([*(name or "(model)" for name in blamed), *channels]))
+    first = layers[0] if worst not in layers else worst
+    severity = "error" if harm >= WORSE else "warning" if channels or harm >= BAD else "note"
+    yield Finding(
+        severity,
+        "stale statistics",
+        first,
+        _what(look, harm),
+        f"{_evidence(look, first)}{_one_layer(look, first, harm)}",
+        _cure(look),
+        channels.get(first, []),
+        cure="recalibrate",
+        harm=harm,
+        layers=layers,
+    )
+
+
+def _has_settled(look: Look) -> bool:
+    """Whether running statistics have had the batches that they need to forget their start."""
+    for reading in look.readings.norms.values():
+        norm: Any = reading.norm
+        batches = getattr(norm, "num_batches_tracked", None)
+        momentum = getattr(norm, "momentum", None)
+        if keeps_statistics(norm) and batches is not None and momentum and 0 < momentum < 1:
+            return bool((1 - momentum) ** int(batches) < 0.05)
+    return True
+
+
+def _what(look: Look, harm: float) -> str:
+    if not harm:
+        return "the running statistics are not those of these batches; so far this moves the outputs little"
+    gap = look.evaluation.agreement
+    assert gap is not None
+    if gap.predictions is not None:
+        return f"evaluation and training disagree on {percent(gap.predictions.share)} of the samples"
+    return f"outputs in evaluation and in training differ by {percent(gap.moved)} of their spread"
+
+
+def _evidence(look: Look, layer: str) -> str:
+    found = look.evaluation
+    said = []
+    if found.gap is not None:
+        cured = found.cured
+        said.append(f"recalibrated on these batches, {found.gap}")
+        if cured is not None and cured.predictions is not None:
+            said.append(f"evaluation and training then agree on {percent(1 - cured.predictions.share)}")
+    if found.now is not None and found.then is not None:
+        said.append(f"accuracy {percent(found.now.share)}, recalibrated {percent(found.then.share)}")
+    said.append(_statistics(look, layer))
+    return "; ".join(part for part in said if part)
+
+
+def _statistics(look: Look, layer: str) -> str:
+    """How the running statistics of one norm compare with what was measured."""
+    reading = next((r for r in look.ran if r.name == layer), None)
+    if reading is None or not reading.moments.batches:
+        return ""
+    norm: Any = reading.norm
+    mean, var = norm.running_mean.detach().double().cpu(), norm.running_var.detach().double().cpu()
+    seen = reading.moments
+    scale = (var.clamp_min(0) + norm.eps).sqrt() / (seen.var + norm.eps).sqrt()
+    off = (mean - seen.mean).abs() / (seen.var + norm.eps).sqrt()
+    usual = float(scale.median())
+    even = float((scale.log() - math.log(max(usual, 1e-300))).abs().median()) < 0.05
+    alike = f"σ is {1 / max(usual, 1e-300):.3g} times the running one in all channels alike" if even else ""
+    worst = int(off.argmax())
+    return (
+        f"at {layer} "
+        + (alike or f"running σ over measured σ from {float(scale.min()):.2g} to {float(scale.max()):.2g}")
+        + f", means off by up to {float(off.max()):.2g} σ (channel {worst})"
+    )
+
+
+def _one_layer(look: Look, layer: str, harm: float) -> str:
+    """How much of it one norm explains."""
+    if not harm or look.evaluation.gap is None or len(look.evaluation.local) < 2:
+        return ""
+    name = "" if layer == "(model)" else layer
+    if name not in look.evaluation.local:
+        return ""
+    alone = compare(only_layer(look.model, name, look.batches, look.forward), look.readings.answers)
+    look.evaluation.passes += 2
+    before = look.evaluation.agreement
+    if alone is None or before is None:
+        return ""
+    if alone.predictions is not None and before.predictions is not None:
+        return (
+            f"; with {layer} alone recalibrated, they disagree on {percent(alone.predictions.share)}, not "
+            f"{percent(before.predictions.share)}"
+        )
+    return f"; with {layer} alone recalibrated, outputs differ by {percent(alone.moved)}, not {percent(before.moved)}"
+
+
+def _cure(look: Look) -> str:
+    return (
+        "geonorm.recalibrate(model, batches), if these batches are what the model is for; if not, prepare them as the "
+        "training data were (scale, mean, order of channels)"
+    )
+
+
+def off_channels(reading: NormReading, samples: int) -> list[int]:
+    """Channels whose running statistics differ from what was measured by more than sampling explains."""
+    norm: Any = reading.norm
+    if reading.axes != "batch" or not reading.moments.batches or not keeps_statistics(norm) or never_measured(norm):
+        return []
+    mean, var = norm.running_mean.detach().double().cpu(), norm.running_var.detach().double().cpu()
+    if not bool(mean.isfinite().all() and var.isfinite().all()):
+        return []
+    measured = reading.moments.var.clamp_min(norm.eps)
+    # Values of one sample resemble each other: the samples are what counts as independent.
+    off = (mean - reading.moments.mean).abs() / measured.sqrt()
+    ratio = ((var.clamp_min(0) + norm.eps) / (measured + norm.eps)).log().abs()
+    bad = (off > 1 + 4 / math.sqrt(samples)) | (ratio > math.log(4) + 4 * math.sqrt(2 / samples))
+    return [int(c) for c in bad.nonzero().flatten()]
