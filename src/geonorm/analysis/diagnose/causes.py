@@ -13,7 +13,7 @@ _ANYWHERE: dict[str, tuple[str, ...]] = {
     "overflow": ("not finite", "not read", "buffer not finite", "exploded activations"),
     "buffer not finite": ("stale statistics",),
     "negative variance": ("stale statistics",),
-    "lost statistics": ("stale statistics", "momentum"),
+    "lost statistics": ("stale statistics",),
     "momentum": ("stale statistics",),
     "variance shift": ("stale statistics",),
     "outliers": ("stale statistics", "exploded activations", "input not normalized"),

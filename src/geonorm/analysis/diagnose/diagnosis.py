@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -139,8 +140,8 @@ class Diagnosis(Result):
         return self.text()
 
     def text(self, width: int | None = None, color: bool = False) -> str:
-        """The findings in words, wrapped to a width (by default that of the terminal), in colour if asked for."""
-        width = width or min(shutil.get_terminal_size((100, 24)).columns, 120)
+        """The findings in words, wrapped to a width (that of the terminal, or 100), in colour if asked for."""
+        width = width or _terminal_width()
         write = _Writer(width, color)
         counts = ", ".join(f"{number} {severity}{'s' * (number != 1)}" for severity, number in self.counts().items())
         made_up = " of random numbers" if self.synthetic else ""
@@ -206,6 +207,11 @@ class Diagnosis(Result):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page(self), encoding="utf-8")
         return path
+
+
+def _terminal_width() -> int:
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return max(40, min(shutil.get_terminal_size().columns, 120)) if is_terminal else 100
 
 
 class _Writer:
