@@ -199,11 +199,15 @@ def _keep(ctx: Any, of: Inputs, groups: Grouping, rule: Rule, saved: Saved) -> N
     """For backward. Tensors by this call alone: what it keeps is freed after backward, however long the loss lives."""
     index, *ctx.groups = problem.grouping_to_args(groups)
     ctx.rule, ctx.plan = rule, saved.plan
-    ctx.numbers = [None if isinstance(value, Tensor) else value for value in of[1:3]]
-    tensors = [value if isinstance(value, Tensor) else None for value in of[1:3]]
+    (phi, phi_number), (alpha, alpha_number) = _tensor_or_number(of.phi), _tensor_or_number(of.alpha)
+    ctx.numbers = phi_number, alpha_number
     # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
     ctx.beta = None if of.beta is None else (of.beta.shape, of.beta.dtype)
-    ctx.save_for_backward(of.x, *tensors, of.shift, of.gamma, of.weight, index, saved.groups, saved.samples)
+    ctx.save_for_backward(of.x, phi, alpha, of.shift, of.gamma, of.weight, index, saved.groups, saved.samples)
+
+
+def _tensor_or_number(value: float | Tensor) -> tuple[Tensor | None, float | None]:
+    return (value, None) if isinstance(value, Tensor) else (None, value)
 
 
 def _gradients(
@@ -214,7 +218,7 @@ def _gradients(
     needs = ctx.needs_input_grad[: len(Inputs._fields)]
     if grad is None and grad_center is None and grad_spread is None:
         return (None,) * len(needs)
-    phi, alpha = (number if value is None else value for value, number in zip((phi, alpha), ctx.numbers, strict=True))
+    phi, alpha = ctx.numbers[0] if phi is None else phi, ctx.numbers[1] if alpha is None else alpha
     beta = None
     if ctx.beta is not None:  # any tensor like it
         alike = gamma is not None and (gamma.shape, gamma.dtype) == ctx.beta
@@ -222,18 +226,18 @@ def _gradients(
     of = Inputs(x, phi, alpha, shift, gamma, beta, weight)
     groups = problem.grouping_from_args(index, *ctx.groups)
     grads = Incoming(torch.zeros_like(x) if grad is None else grad, grad_center, grad_spread)
-    if not torch.compiler.is_compiling():
-        if groups.joint:
-            if torch.is_grad_enabled():
-                raise RuntimeError(
-                    "expected a first derivative (got create_graph=True): a normalization over several processes has "
-                    "no second one; geonorm.unsync(model) normalizes in each process alone, which has"
-                )
-        elif torch.is_grad_enabled() or not torch._C._has_storage(grads.output):  # the latter: a batch of gradients
-            return _differentiable_gradients(grads, of, groups, ctx.rule, needs)
-    if _is_fused(of, groups, ctx.rule):
-        assert isinstance(groups, Axes)
-        return by_rows.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples), needs)
+    if torch.compiler.is_compiling():
+        if _is_fused(of, groups, ctx.rule):
+            assert isinstance(groups, Axes)
+            return by_rows.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples), needs)
+    elif groups.joint:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "expected a first derivative (got create_graph=True): a normalization over several processes has "
+                "no second one; geonorm.unsync(model) normalizes in each process alone, which has"
+            )
+    elif torch.is_grad_enabled() or not torch._C._has_storage(grads.output):  # the latter: a batch of gradients
+        return _differentiable_gradients(grads, of, groups, ctx.rule, needs)
     return ops.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples, ctx.plan), needs)
 
 

@@ -93,8 +93,10 @@ def normalize_backward(
     grads: Incoming, of: Inputs, groups: Grouping, rule: Rule, saved: Saved, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the inputs, in their order; None where they are not needed. ``of.beta``: any tensor like β."""
-    if saved.samples is not None and (rows := guarded.finite_rows(of.x, saved.samples, groups)) is not None:
-        return guarded.backward_among(rows, grads, of, groups, rule, saved, needs, normalize_backward)
+    if saved.samples is not None and saved.plan is None:  # kernels refuse samples that are not finite
+        rows = guarded.finite_rows(of.x, saved.samples, groups)
+        if rows is not None:
+            return guarded.backward_among(rows, grads, of, groups, rule, saved, needs, normalize_backward)
     if groups.joint and rule.guard is None:
         assert isinstance(groups, Axes)
         return joint.normalize_backward(grads, of, groups, rule, saved, needs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -224,7 +225,7 @@ def backward(
     offsets: Tensor | None,
     parameters: tuple[Tensor | None, ...],
     state: Tensor,
-    gradients: tuple[Tensor | None, ...],
+    gradients: Sequence[Tensor | None],
     verdict: Tensor | None = None,
 ) -> None:
     """Gradients into dx and, if given, those of φ, α, shift, γ and β."""

@@ -102,22 +102,23 @@ def normalize_backward(
     a, x = found.arrangement, dense(of.x, of.x, found.strides)
     g = dense(grad, x, found.strides)
     dx = torch.empty_strided(x.shape, found.strides, dtype=x.dtype, device=CPU)
-    parts: list[Tensor | None] = []
-    for i, (need, value) in enumerate(zip(needs[1:6], of[1:6], strict=True)):
-        if not need or not isinstance(value, Tensor):
-            parts.append(None)
-            continue
-        expanded, count = (a.phi_shape, a.phi_count) if i == 0 else (a.parameter_shape, a.parameter_count)
-        shape = value.shape if value.numel() == count else expanded
-        parts.append(torch.empty(shape, dtype=found.dtype, device=CPU))
-    parameters = (*parameters_of(of, found)[:4], None)  # β is not looked at
-    library.backward(found.kind, x, g, dx, found.offsets, parameters, saved.groups, tuple(parts), saved.samples)
+    parts: list[Tensor | None] = [None] * 5  # of φ, α, shift, γ, β
+    for i in range(5):
+        value = of[1 + i]
+        if needs[1 + i] and isinstance(value, Tensor):
+            shape, count = (a.phi_shape, a.phi_count) if i == 0 else (a.parameter_shape, a.parameter_count)
+            shape = value.shape if value.numel() == count else shape
+            parts[i] = torch.empty(shape, dtype=found.dtype, device=CPU)
+    parameters = parameters_of(of._replace(beta=None), found)  # β is not looked at
+    library.backward(found.kind, x, g, dx, found.offsets, parameters, saved.groups, parts, saved.samples)
     by_phi = parts[0]
     if by_phi is not None and isinstance(of.phi, Tensor) and isinstance(groups, Axes) and by_phi.dim() != of.phi.dim():
         full = problem.per_group_shape(of.phi.shape, x.shape, groups.dims, "phi")
         parts[0] = by_phi.sum_to_size(full).reshape(of.phi.shape)
-    gradients = [part if part is None else _like(part, value) for part, value in zip(parts, of[1:6], strict=True)]
-    return laid_out(dx, of.x), *gradients, None
+    for i, part in enumerate(parts):
+        if part is not None:
+            parts[i] = _like(part, of[1 + i])
+    return laid_out(dx, of.x), *parts, None
 
 
 def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments | None:
@@ -148,10 +149,13 @@ def laid_out(value: Tensor, like: Tensor) -> Tensor:
 def parameters_of(of: Inputs, found: Plan) -> tuple[Tensor | None, ...]:
     """φ, α, shift, γ, β as the kernels read them."""
     a, dtype = found.arrangement, found.dtype
-    shape, count = a.parameter_shape, a.parameter_count
-    phi = _expanded(of.phi, a.phi_shape, a.phi_count, dtype) if isinstance(of.phi, Tensor) else None
-    others = [_expanded(v, shape, count, dtype) if isinstance(v, Tensor) else None for v in of[2:6]]
-    return phi, *others
+    given: list[Tensor | None] = [None] * 5
+    for i in range(5):
+        value = of[1 + i]
+        if isinstance(value, Tensor):
+            shape, count = (a.phi_shape, a.phi_count) if i == 0 else (a.parameter_shape, a.parameter_count)
+            given[i] = _expanded(value, shape, count, dtype)
+    return tuple(given)
 
 
 def _expanded(value: Tensor, shape: tuple[int, ...], count: int, dtype: torch.dtype) -> Tensor:
