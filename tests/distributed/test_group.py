@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import math
+import os
 import pickle
+import socket
+import weakref
 from typing import Any
 
 import pytest
@@ -300,3 +304,22 @@ def test_compiled_in_many_ways() -> None:
 def test_pop_norm_takes_a_group_too() -> None:
     with pytest.raises(RuntimeError, match="init_process_group"):
         pop_norm(torch.randn(4, 3), 0, process_group="world")
+
+
+def _ends_with_its_group(rank: int, port: int) -> None:
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
+    for _ in range(2):  # a second group is another one, whatever its name
+        dist.init_process_group("gloo", rank=rank, world_size=2)
+        layer = geonorm.AugBatchNorm1d(4, process_group="world")
+        layer(torch.randn(8, 4)).sum().backward()
+        world = weakref.ref(dist.group.WORLD)
+        dist.destroy_process_group()
+        gc.collect()
+        assert world() is None, "a group that outlives its end aborts the interpreter"
+
+
+def test_no_group_is_kept_alive() -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(_ends_with_its_group, (port,), nprocs=2)

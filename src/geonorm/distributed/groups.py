@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 Group: TypeAlias = "ProcessGroup | str"
 
 WORLD = "world"  # all processes; torch's default group need not exist yet
-_own_world: tuple[ProcessGroup, ProcessGroup] | None = None  # the default group, and the one made beside it
+# The default group, and the name of the one made beside it. Nothing here may keep a group alive: one that outlives
+# destroy_process_group ends with the interpreter, and aborts it.
+_own_world: tuple[weakref.ref[ProcessGroup], str] | None = None
 
 
 class Members(NamedTuple):
@@ -94,11 +97,11 @@ def _beside(world: ProcessGroup | None) -> ProcessGroup:
     assert world is not None
     if world.size() == 1:
         return world
-    if _own_world is None or _own_world[0] is not world:
+    if _own_world is None or _own_world[0]() is not world:
         options = getattr(world._get_backend(torch.device("cpu")), "options", None) if _has_cpu(world) else None
         own = dist.new_group(timeout=getattr(options, "_timeout", None), group_desc="geonorm")
-        _own_world = (world, own)
-    return _own_world[1]
+        _own_world = weakref.ref(world), own.group_name
+    return dist.distributed_c10d._resolve_process_group(_own_world[1])  # type: ignore[attr-defined, arg-type]
 
 
 def _has_cpu(world: ProcessGroup) -> bool:
