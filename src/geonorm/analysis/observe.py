@@ -191,6 +191,12 @@ def as_double(batch: Any) -> Any:
     )
 
 
+def as_float(batch: Any) -> Any:
+    """A batch with its tensors of half precision in float32."""
+    half = (torch.float16, torch.bfloat16)
+    return tree_map(lambda leaf: leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in half else leaf, batch)
+
+
 def uncompiled() -> Any:
     """Compiled models run uncompiled within, where hooks are called. Costs nothing where none was compiled."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

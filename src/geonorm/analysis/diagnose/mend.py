@@ -7,17 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from ...surgery.freeze import freeze
 from ...surgery.layouts import keeps_statistics
 from ...surgery.pairs import trace
 from ...surgery.progress import without_bars
 from ...surgery.recalibrate import recalibrate
-from ..observe import Forward, copy_of
+from ..observe import Forward, as_float, copy_of
 from .finding import Finding
-
-_HALF = (torch.float16, torch.bfloat16)
 
 
 def mended(
@@ -32,7 +29,7 @@ def mended(
                 wanted.setdefault(one.cure, []).extend(name for name in layers if name not in wanted.get(one.cure, []))
     copied, done, fitting = copy_of(model), [], list(batches)
     if "float32" in wanted:
-        copied, fitting = copied.float(), [tree_map(_widened, batch) for batch in batches]
+        copied, fitting = copied.float(), [as_float(batch) for batch in batches]
         done.append("converted to float32")
     for cure, layers in wanted.items():
         apply = _CURES.get(cure)
@@ -92,10 +89,6 @@ def _rescale(model: nn.Module, layers: Sequence[str]) -> str:
     for module, mode in modes:
         module.training = mode
     return "weights in front of norms rescaled to length 1"
-
-
-def _widened(leaf: object) -> object:
-    return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in _HALF else leaf
 
 
 _CURES: dict[str, Callable[[nn.Module, Sequence[str]], str]] = {

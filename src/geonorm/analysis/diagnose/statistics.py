@@ -134,7 +134,8 @@ def stale(look: Look) -> Iterator[Finding]:
         first,
         _what(look, harm),
         f"{_evidence(look, first)}{_one_layer(look, first, harm)}",
-        _cure(look),
+        "geonorm.recalibrate(model, batches), if these batches are what the model is for; if not, prepare them as the "
+        "training data were (scale, mean, order of channels)",
         channels.get(first, []),
         cure="recalibrate",
         harm=harm,
@@ -216,13 +217,6 @@ def _one_layer(look: Look, layer: str, harm: float) -> str:
             f"{percent(before.predictions.share)}"
         )
     return f"; with {layer} alone recalibrated, outputs differ by {percent(alone.moved)}, not {percent(before.moved)}"
-
-
-def _cure(look: Look) -> str:
-    return (
-        "geonorm.recalibrate(model, batches), if these batches are what the model is for; if not, prepare them as the "
-        "training data were (scale, mean, order of channels)"
-    )
 
 
 def off_channels(reading: NormReading, samples: int) -> list[int]:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from ..behaviour import answers
-from ..observe import copy_of, measure_batches
+from ..observe import as_float, copy_of, measure_batches
 from .finding import Finding
 from .look import Look
 
@@ -127,7 +126,7 @@ def _overflow(look: Look) -> Finding | None:
     for layer, module in wide.named_modules():
         if layer:
             module.register_forward_hook(watch(layer))
-    batches = [tree_map(_widened, batch) for batch in look.batches]
+    batches = [as_float(batch) for batch in look.batches]
     try:
         given = answers(wide, batches, look.forward)
     except (RuntimeError, TypeError, ValueError):
@@ -147,7 +146,3 @@ def _overflow(look: Look) -> Finding | None:
         cure="float32",
         harm=1.0,
     )
-
-
-def _widened(leaf: object) -> object:
-    return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in _HALF else leaf
