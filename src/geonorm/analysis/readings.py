@@ -87,7 +87,6 @@ class ReluReading:
     """Which channels of a ReLU's output were ever above 0."""
 
     name: str
-    by_norm: bool
     alive: Tensor
     samples: int
 
@@ -150,7 +149,6 @@ class Readings:
         norms: by name, also those that never ran.
         relus, bounded: by the name of the layer in front of them; ``bounded`` are sigmoids and tanh.
         sums: residual sums, by the module that they are in and their turn there.
-        largest: largest magnitude that an operation or a norm gave, by name.
         samples: how many samples there were, counted along dimension 0 of what reaches the first norm or operation.
         batches: how many batches.
         graph: norms with their neighbours, from tracing; without operations whose outputs are not the norm's channels.
@@ -166,7 +164,6 @@ class Readings:
     relus: dict[str, ReluReading] = field(default_factory=dict)
     bounded: dict[str, BoundedReading] = field(default_factory=dict)
     sums: dict[str, SumReading] = field(default_factory=dict)
-    largest: dict[str, float] = field(default_factory=dict)
     samples: int = 0
     batches: int = 0
     input: InputReading = field(default_factory=InputReading)

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from ..nn._pop import PopLayer
 from ..surgery.freeze import is_frozen
 from ..surgery.gauge import shadow_of
-from ..surgery.pairs import Graph, is_linear, is_operation, takes_norms, trace
+from ..surgery.pairs import Graph, is_linear, is_operation, trace
 from ..surgery.progress import progress
 from ..surgery.recalibrate import call_model, input_of
 from .axes import axes_of, rows_of
@@ -151,7 +151,7 @@ class _Watch(TorchFunctionMode):
         alive = (~(out <= 0)).movedim(-1 if last else 1, 0).flatten(1).any(1).cpu()
         before = self.found.relus.get(name)
         if before is None:
-            self.found.relus[name] = ReluReading(name, maker in self.found.norms, alive, out.shape[0])
+            self.found.relus[name] = ReluReading(name, alive, out.shape[0])
         elif before.alive.shape == alive.shape:
             before.alive |= alive
             before.samples += out.shape[0]
@@ -204,12 +204,9 @@ class _Watch(TorchFunctionMode):
         is_norm = name in self.found.norms
         if is_operation(module) or is_norm:
             self._channels_last[output.shape] = isinstance(module, _CHANNELS_LAST)
-        if (takes_norms(module) or is_norm) and output.numel() and output.is_floating_point():
-            largest = float(output.abs().max())
-            self.found.largest[name] = max(self.found.largest.get(name, 0.0), largest)
-            reading = self.found.norms.get(name)
-            if reading is not None and not reading.bad and not math.isfinite(largest):
-                reading.bad = "output"
+        reading = self.found.norms.get(name)
+        if reading is not None and not reading.bad and not bool(output.isfinite().all()):
+            reading.bad = "output"
         known = self._lineage.of(output)
         if not known.module:  # a container, or a module that does nothing, has not made it
             channels = known.channels
