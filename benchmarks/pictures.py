@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 import geonorm
 from geonorm.analysis import Growth, Monitor, survival
-from geonorm.analysis.result import figure
 from geonorm.functional import center, guard, spread
+from geonorm.html.result import figure
 from geonorm.lab import demo
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

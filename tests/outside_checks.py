@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.surgery.layouts import is_norm
+from geonorm.introspect.layouts import is_norm
 
 
 def stirred(model: nn.Module) -> nn.Module:

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 
 import geonorm
 from geonorm.analysis import curvature, kappa_slopes
-from geonorm.analysis.lanczos import lanczos
+from geonorm.analysis.curvature.lanczos import lanczos
 from left_alone import left_alone
 
 

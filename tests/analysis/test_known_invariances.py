@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 import geonorm
 from geonorm.analysis import diagnose, invariance
-from geonorm.analysis.parts import Parts, parts_by_table, per_value
+from geonorm.introspect.scale_parts import Parts, parts_by_table, per_value
 from geonorm.optim import project_scale_invariant
 
 

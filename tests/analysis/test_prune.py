@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import geonorm
 from geonorm.analysis import Drop, prune, remove_channels
-from geonorm.analysis.channels import masked
+from geonorm.analysis.pruning.channels import masked
 from left_alone import left_alone
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from geonorm.introspect.progress import progress, without_bars
 from geonorm.lab import Recipe, Store
 from geonorm.lab.bars import busy
 from geonorm.lab.progress import Lines, LiveTable, Watcher, shown
 from geonorm.lab.recipe import Run
 from geonorm.lab.store import Epoch
-from geonorm.surgery.progress import progress, without_bars
 
 RUNS = Recipe(norms=("bn", "ln"), seeds=(0, 1), epochs=10).runs()
 FIGURES = {"loss": 0.25, "accuracy": 0.75}

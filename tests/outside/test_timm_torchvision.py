@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import geonorm
-from geonorm.surgery.layouts import is_norm
+from geonorm.introspect.layouts import is_norm
 from outside_checks import outputs, stirred
 
 TIMM = {"resnet18": "batch", "efficientnet_b0": "batch", "convnext_atto": "layer", "vit_tiny_patch16_224": "layer"}

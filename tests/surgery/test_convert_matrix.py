@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
 import geonorm
+from geonorm.introspect.layouts import is_norm
 from geonorm.nn.specs import NORMS
-from geonorm.surgery.layouts import is_norm
 
 C = 8
 # The default number of groups leaves one channel to a group, which says nothing about inputs (N, C).

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.surgery.pairs import trace
+from geonorm.introspect.pairs import trace
 from marks import slow_but
 from outside_models import OUTSIDE, pytorchcv, trained
 from shaken import shaken

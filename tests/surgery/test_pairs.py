@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.surgery.layouts import is_norm
-from geonorm.surgery.pairs import trace
+from geonorm.introspect.layouts import is_norm
+from geonorm.introspect.pairs import trace
 from shaken import shaken
 
 

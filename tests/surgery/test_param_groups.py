@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import geonorm
-from geonorm.surgery.layouts import is_norm
+from geonorm.introspect.layouts import is_norm
 from marks import slow_but
 from outside_models import OUTSIDE
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import geonorm
-from geonorm.surgery.layouts import layout_of
+from geonorm.introspect.layouts import layout_of
 from model_states import conv_net, outputs, same_state, state
 from outside_models import OUTSIDE, Outside, trained
 

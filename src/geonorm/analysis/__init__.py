@@ -1,15 +1,13 @@
 """Reading a network: one file per diagnostic, each a function of a model and data that returns a plain result."""
 
+from ..introspect.invariance import Unit
 from .batch_width import BatchWidth, Width, batch_width
-from .channels import Drop
 from .curvature import Block, Curvature, curvature
 from .diagnose import Diagnosis, Finding, diagnose
-from .growth import Monitor
-from .growth_log import Growth
-from .invariance import Invariance, Unit, invariance
+from .growth import Growth, Monitor
+from .invariance import Invariance, invariance
 from .kappa_slopes import KappaSlopes, Slope, kappa_slopes
-from .prune import Pair, PruneTrial, Pruning, prune
-from .remove_channels import remove_channels
+from .pruning import Drop, Pair, PruneTrial, Pruning, prune, remove_channels
 from .rescaling import Rescaled, Rescaling, rescaling
 from .robustness import Robustness, Trial, robustness
 from .sphere import Sphere, SphereLayer, sphere

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..surgery.pairs import is_operation, trace
-from ..surgery.progress import progress
-from ..surgery.recalibrate import call_model
-from .observe import Forward, check_readable, filled_batches, measure_each_batch, uncompiled, undisturbed
-from .pairing import TRANSPOSED, could_share_channels, dimensions_of_channels
-from .result import Result, figure
+from ..html.result import Result, figure
+from ..introspect.observe import (
+    Forward,
+    call_model,
+    check_readable,
+    filled_batches,
+    measure_each_batch,
+    uncompiled,
+    undisturbed,
+)
+from ..introspect.pairing import TRANSPOSED, could_share_channels, dimensions_of_channels
+from ..introspect.pairs import is_operation, trace
+from ..introspect.progress import progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

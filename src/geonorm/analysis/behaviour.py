@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from ..introspect.observe import Forward, call_model, uncompiled, undisturbed
 from ..robust.accuracy import Accuracy, wilson
-from ..surgery.recalibrate import call_model
-from .observe import Forward, uncompiled, undisturbed
 
 
 class Change(NamedTuple):

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
+from ..html.result import Result, figure
+from ..introspect.observe import check_readable, filled_batches, undisturbed
+from ..introspect.pairs import trace
 from ..nn._pop import PopLayer
-from ..surgery.pairs import trace
 from ..surgery.placement import PRE_NORM, is_pre_norm
-from .curvature import curvature
-from .observe import check_readable, filled_batches, undisturbed
-from .per_sample import Loss
-from .result import Result, figure
+from .curvature.curvature import curvature
+from .curvature.per_sample import Loss
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

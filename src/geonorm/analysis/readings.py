@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from ..surgery.pairs import Graph
+from ..introspect.moments import Moments
+from ..introspect.pairs import Graph
 from .effective import Effective
-from .moments import Moments
 
 
 @dataclass

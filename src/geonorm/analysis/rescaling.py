@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..html.result import Result, figure
+from ..introspect.invariance import Unit
+from ..introspect.observe import as_double, check_readable, double_copy, filled_batches, labelled
+from ..introspect.scale_parts import parts_of, rescale
 from ..robust.accuracy import Accuracy, check_scores, count_correct, wilson
 from ..robust.attacks import bim
 from ..surgery.recalibrate import recalibrate
-from .invariance import Unit, invariance
-from .observe import as_double, check_readable, double_copy, filled_batches, labelled
-from .parts import parts_of, rescale
-from .result import Result, figure
+from .invariance import invariance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

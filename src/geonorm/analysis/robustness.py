@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..html.result import Result, figure
+from ..introspect.observe import check_readable, filled_batches, labelled, undisturbed
+from ..introspect.progress import progress
 from ..robust.accuracy import Accuracy, count_correct, wilson
 from ..robust.attacks import bim, fgsm, pgd
 from ..robust.noise import gaussian_noise
-from ..surgery.progress import progress
-from .observe import check_readable, filled_batches, labelled, undisturbed
-from .result import Result, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..surgery.freeze import is_frozen
-from .axes import UNITS, channel_affine
-from .observe import Forward, check_readable
+from ..html.result import Result, figure
+from ..introspect.axes import UNITS, channel_affine
+from ..introspect.layouts import is_frozen
+from ..introspect.observe import Forward, check_readable
 from .readings import NormReading, Readings
-from .result import Result, figure
 from .watch import read
 
 if TYPE_CHECKING:

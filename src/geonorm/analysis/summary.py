@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ..surgery.layouts import is_ours, keeps_statistics
-from .axes import UNITS
+from ..html.result import Result, figure
+from ..introspect.axes import UNITS
+from ..introspect.known_invariances import known_units
+from ..introspect.layouts import is_ours, keeps_statistics
+from ..introspect.observe import Forward, check_readable
 from .diagnose.evaluation import mismatch
 from .diagnose.look import gamma_of, never_measured
-from .known_invariances import known_units
-from .observe import Forward, check_readable
 from .readings import NormReading, Readings
-from .result import Result, figure
 from .sphere import collapsed_channels
 from .watch import read
 

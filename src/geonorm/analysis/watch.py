@@ -11,18 +11,26 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from ..introspect.axes import axes_of, rows_of
+from ..introspect.layouts import is_frozen
+from ..introspect.lineage import Lineage, Origin
+from ..introspect.observe import (
+    Forward,
+    call_model,
+    filled_batches,
+    input_of,
+    measure_each_batch,
+    norms_of,
+    uncompiled,
+    undisturbed,
+)
+from ..introspect.pairing import could_share_channels, dimensions_of_channels, without_pairs
+from ..introspect.pairs import Graph, is_linear, is_operation, trace
+from ..introspect.progress import progress
 from ..nn._pop import PopLayer
-from ..surgery.freeze import is_frozen
 from ..surgery.gauge import shadow_of
-from ..surgery.pairs import Graph, is_linear, is_operation, trace
-from ..surgery.progress import progress
-from ..surgery.recalibrate import call_model, input_of
-from .axes import axes_of, rows_of
 from .behaviour import answer_of
 from .effective import effective_weights
-from .lineage import Lineage, Origin
-from .observe import Forward, filled_batches, measure_each_batch, norms_of, uncompiled, undisturbed
-from .pairing import could_share_channels, dimensions_of_channels, without_pairs
 from .readings import BatchMeans, BoundedReading, Call, NormReading, Readings, ReluReading, SumReading, read_input
 
 _RELUS = {"relu", "relu_", "relu6"}

@@ -38,8 +38,8 @@ def run(chosen: argparse.Namespace) -> int:
     import torch
 
     from ..analysis import diagnose
+    from ..introspect.progress import without_bars
     from ..lab.bars import busy
-    from ..surgery.progress import without_bars
 
     with results_alone():
         model, batches = load(chosen)

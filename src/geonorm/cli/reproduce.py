@@ -80,8 +80,8 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _list(as_json: bool) -> int:
+    from ..html.text import table
     from ..lab.reproduce import studies
-    from ..surgery.report import table
 
     known = studies()
     if as_json:

@@ -38,10 +38,10 @@ def add(commands: Commands[Parser]) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Look at the samples, write the page, print the table."""
+    from ..introspect.progress import without_bars
     from ..lab import loading
     from ..lab.bars import busy
     from ..robust import screen
-    from ..surgery.progress import without_bars
 
     if not 1 <= chosen.cut < float("inf"):
         raise Mistake(f"expected --cut to be a number from 1 (got {chosen.cut})")

@@ -28,8 +28,8 @@ def add(commands: Commands[Parser]) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Look at the model, print the table."""
     from ..analysis import summary
+    from ..introspect.progress import without_bars
     from ..lab.bars import busy
-    from ..surgery.progress import without_bars
 
     with results_alone():
         model, batches = load(chosen)

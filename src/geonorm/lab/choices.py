@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import robust
-from ..analysis.prune import RULES
+from ..analysis.pruning.prune import RULES
 from ..nn.specs import parse_call, unknown
 from .adapt import METHODS
 from .data import DEGRADATIONS, Split, Task, corrupt, corrupt_task

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..analysis.result import figure
 from ..functional import center_with_info
+from ..html.result import figure
 
 PHIS = (1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 8.0, 32.0, math.inf)
 

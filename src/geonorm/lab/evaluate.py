@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import robust
-from ..analysis.channels import Drop, masked
-from ..analysis.parts import parts_by_table, rescale
-from ..analysis.prune import prune
+from ..analysis.pruning.channels import Drop, masked
+from ..analysis.pruning.prune import prune
+from ..introspect.scale_parts import parts_by_table, rescale
 from ..surgery import recalibrate
 from .adapt import adapt, other_camera
 from .batches import Inputs, in_order

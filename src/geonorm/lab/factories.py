@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..introspect.layouts import is_norm
 from ..surgery import convert
-from ..surgery.layouts import is_norm
 from .data import Task
 from .recipe import OWN, Run
 from .samples import in_memory

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..analysis.growth_norms import Look, norm_watches
-from ..analysis.observe import measure_batches, undisturbed
-from ..analysis.parts import dots, parts_by_table
-from ..surgery.layouts import is_norm
+from ..analysis.growth.norms import Look, norm_watches
+from ..introspect.layouts import is_norm
+from ..introspect.observe import measure_batches, undisturbed
+from ..introspect.scale_parts import dots, parts_by_table
 from .batches import in_order
 from .curvature_probes import arrival, sharpness, slopes
 from .data import Task

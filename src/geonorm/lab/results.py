@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..surgery.report import table
+from ..html.text import table
 from .recipe import AXES, Run
 from .statistics import Summary, summarize
 from .store import Finished, Store

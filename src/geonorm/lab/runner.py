@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from ..surgery.progress import without_bars
+from ..introspect.progress import without_bars
 from .choices import parse_corruption, parse_evaluation
 from .complaint import complaint
 from .data import Task, clipped, load

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..analysis.invariance import Unit, invariance
-from ..analysis.parts import Parts, dots, parts_by_table, parts_of, per_value
-from ..surgery.report import table
-from ..surgery.select import check_model
+from ..html.text import table
+from ..introspect.invariance import Unit, measure_invariance
+from ..introspect.scale_parts import Parts, dots, parts_by_table, parts_of, per_value
+from ..introspect.select import check_model
 
 
 class SphereGroups(list[dict[str, Any]]):
@@ -144,7 +144,7 @@ def project_scale_invariant(
 
 def _parts_by_trying(model: nn.Module, batches: Any) -> list[Parts]:
     """What ``invariance`` found; of weights that have no effect yet, such as those before a γ of 0, what is known."""
-    found = invariance(model, batches)
+    found = measure_invariance(model, batches)
     if not found.idle:
         return parts_of(found.units)
     known = [part for part in parts_by_table(model) if part.parameter in found.idle]

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..analysis.axes import axes_of
-from ..analysis.observe import norms_of
+from ..introspect.axes import axes_of
+from ..introspect.layouts import BOTH, CHANNELS_FIRST, keeps_statistics, own_forward
+from ..introspect.observe import norms_of
+from ..introspect.select import Where, chosen
 from ..ops.torch.guard import sample_moments
-from ..surgery.layouts import BOTH, CHANNELS_FIRST, keeps_statistics, own_forward
-from ..surgery.select import Where, chosen
 from .ruler import STATISTICS, Ruler
 
 INPUT = "input"

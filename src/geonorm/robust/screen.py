@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from ..analysis.observe import Forward, check_readable, each_batch, uncompiled, undisturbed
-from ..surgery.progress import progress
-from ..surgery.recalibrate import call_model, input_of
-from ..surgery.select import Where
+from ..introspect.observe import Forward, call_model, check_readable, each_batch, input_of, uncompiled, undisturbed
+from ..introspect.progress import progress
+from ..introspect.select import Where
 from .places import INPUT, Places
 from .reasons import facts_of
 from .screening import Screening

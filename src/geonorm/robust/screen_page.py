@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..analysis.document import Cell, document, read, sortable
-from ..analysis.result import shown
+from ..html.document import Cell, document, read, sortable
+from ..html.result import shown
 from .score_counts import Bin, score_counts
 from .screening import Broken, Screening
 from .thumbnails import Thumbnail, thumbnails

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ..analysis.result import Result, figure
+from ..html.result import Result, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

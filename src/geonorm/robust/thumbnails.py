@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_max_pool2d, interpolate
 
-from ..analysis.observe import each_batch
+from ..introspect.observe import each_batch
 from .screen import values_of
 
 _SIDE = 96  # pixels, at most

@@ -7,25 +7,18 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from ..introspect.layouts import dress, factory_of, is_frozen, is_norm, is_ours, layout_of, why_bound, why_unknown
+from ..introspect.pairing import why_not_channels
+from ..introspect.pairs import Graph, Pairs, choose, declared, trace
+from ..introspect.select import Places, Where, check_model, chosen
 from ..nn.specs import Spec, create_norm, parse_spec
 from .extras import carry_extras
-from .freeze import carry_freeze, is_frozen
+from .freeze import carry_freeze
 from .holders import Holders
-from .layouts import dress, factory_of, is_norm, is_ours, layout_of, why_bound, why_unknown
 from .memory import STATE_HOOKS, Standin, memory_of, move_hooks, remember, synced
-from .pairs import Graph, Pairs, choose, declared, trace
-from .placement import (
-    attach,
-    build_before,
-    check_on_weight,
-    is_pre_norm,
-    put_onto_weight,
-    why_not_channels,
-    why_not_onto,
-)
+from .placement import attach, build_before, check_on_weight, is_pre_norm, put_onto_weight, why_not_onto
 from .report import Change, Left, Report
 from .revert import restored, revert
-from .select import Places, Where, check_model, chosen
 from .successor import build, take_over, why_not
 from .transformers import settle_fast_paths
 

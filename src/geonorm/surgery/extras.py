@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .layouts import fresh_like
+from ..introspect.layouts import fresh_like
 from .memory import MEMORY, Standin
 
 _REGISTRIES = ("_parameters", "_buffers", "_modules")

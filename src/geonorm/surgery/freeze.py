@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import torch
 from torch import nn
 
-from .layouts import is_norm, keeps_statistics
+from ..introspect.layouts import is_frozen, is_norm, keeps_statistics, stay_in_evaluation
+from ..introspect.select import Where, check_model, chosen
 from .report import Change, Left, Report
-from .select import Where, check_model, chosen
 
 _TRAINED = "_geonorm_trained"  # names of the parameters that freeze stopped
 
@@ -48,7 +47,7 @@ def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Re
             continue
         done = []
         if keeps_statistics(module) and not is_frozen(module):
-            module.register_forward_pre_hook(_stay_in_evaluation)
+            module.register_forward_pre_hook(stay_in_evaluation)
             module.training = False
             done.append("frozen")
         if affine and _stop(module):
@@ -92,7 +91,7 @@ def unfreeze(model: nn.Module, where: Where = None) -> Report:
         if not (stopped or is_frozen(module)) or not is_chosen(name, module):
             continue
         for key, hook in list(module._forward_pre_hooks.items()):
-            if hook is _stay_in_evaluation:
+            if hook is stay_in_evaluation:
                 del module._forward_pre_hooks[key]
         module.training = model.training
         for key in module.__dict__.pop(_TRAINED, []):
@@ -105,15 +104,10 @@ def unfreeze(model: nn.Module, where: Where = None) -> Report:
     return report
 
 
-def is_frozen(module: nn.Module) -> bool:
-    """Whether a norm stays in evaluation."""
-    return any(hook is _stay_in_evaluation for hook in module._forward_pre_hooks.values())
-
-
 def carry_freeze(old: nn.Module, new: nn.Module) -> None:
     """A replacement is as frozen as what it replaces."""
     if is_frozen(old) and not is_frozen(new):
-        new.register_forward_pre_hook(_stay_in_evaluation)
+        new.register_forward_pre_hook(stay_in_evaluation)
     if _TRAINED in old.__dict__:
         shared = [name for name in old.__dict__[_TRAINED] if new._parameters.get(name) is old._parameters.get(name)]
         new.__dict__[_TRAINED] = shared
@@ -134,9 +128,3 @@ def _forget_compiled() -> None:
     """Compiled graphs do not look whether hooks came or went: let them be made anew."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
-
-
-def _stay_in_evaluation(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-    """The hook of a frozen norm: ``model.train()`` may have set its flag. A hook is copied and pickled with it."""
-    if module.training:
-        module.training = False

@@ -12,19 +12,28 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.utils._pytree import tree_map
 
-from .freeze import _stay_in_evaluation
+from ..introspect.layouts import (
+    PLAIN,
+    dress,
+    evaluation_affine,
+    is_norm,
+    is_ours,
+    layout_of,
+    own_forward,
+    stay_in_evaluation,
+    why_unknown,
+)
+from ..introspect.pairs import Graph, has_own_forward, input_channels, is_linear, output_channels, trace
+from ..introspect.select import Places, check_model
 from .holders import Holders
-from .layouts import PLAIN, dress, evaluation_affine, is_norm, is_ours, layout_of, own_forward, why_unknown
 from .memory import Standin, forget, memory_of, users_hooks
-from .pairs import Graph, has_own_forward, input_channels, is_linear, output_channels, trace
 from .placement import PRE_NORM, is_pre_norm, normalize_input, take_off
 from .report import Change, Left, Report
-from .select import Places, check_model
 
 _TOLERANCE = 1e-5
 _SPARE = 10  # how many times its own rounding a fused model may differ; deep networks were found at 3 and below
 _OFF = "dropout stands between them, and must stay off"
-_HARMLESS = (normalize_input, _stay_in_evaluation)  # hooks that say nothing else in evaluation
+_HARMLESS = (normalize_input, stay_in_evaluation)  # hooks that say nothing else in evaluation
 
 
 class _Pair(NamedTuple):

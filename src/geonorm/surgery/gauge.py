@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..introspect.layouts import is_ours, layout_of
 from .guarding import Guarding
-from .layouts import is_ours, layout_of
 from .memory import HOOKS, MEMORY
 from .report import Change, Left, Report
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _WrappedHook
 
+from ..introspect.layouts import AROUND, is_ours
 from ..nn.layernorm import _be_called
-from .layouts import AROUND, is_ours
 
 MEMORY = "_geonorm_memory"
 HOOKS = (

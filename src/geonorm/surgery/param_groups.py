@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import Parameter
 from torch.nn.utils.parametrizations import _WeightNorm
 
-from .layouts import is_norm
-from .report import table
-from .select import check_model
+from ..html.text import table
+from ..introspect.layouts import is_norm
+from ..introspect.select import check_model
 
 
 class ParamGroups(list[dict[str, Any]]):

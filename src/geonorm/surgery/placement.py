@@ -12,11 +12,11 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
+from ..introspect.layouts import factory_of
+from ..introspect.pairs import has_own_forward, input_channels, is_linear, spatial_dim
 from ..nn.specs import Spec
 from ..nn.weightnorm import centered_weight_norm, weight_standardization
-from .layouts import Layout, factory_of
 from .memory import own_state, same_state
-from .pairs import has_own_forward, input_channels, is_linear, output_channels, spatial_dim
 
 PRE_NORM = "pre_norm"
 _FIRST_WEIGHT = "_geonorm_weight"
@@ -89,18 +89,6 @@ def _why_not_before(name: str, operation: nn.Module, spec: Spec) -> str:
     if is_linear(operation) and spec.norm.axes == "instance":
         return f"{name} may be fed (N, C), which has no positions; pop normalizes over the batch"
     return ""
-
-
-def why_not_channels(name: str, operation: nn.Module, layout: Layout, behind: bool) -> str:
-    """Why a norm's channels are not those of the operation next to it; empty if they can be.
-
-    A Linear has its channels in the last dimension and a norm in dimension 1: the same only for inputs (N, C), which an
-    instance norm or a norm of images never takes.
-    """
-    if is_linear(operation) and (layout.axes == "instance" or layout.dim not in (None, 1)):
-        return f"its channels are in dimension 1, those of {name} in the last"
-    channels = output_channels(operation) if behind else input_channels(operation)
-    return "" if layout.channels == channels else f"it has {layout.channels} channels, {name} has {channels}"
 
 
 def build_before(operation: nn.Module, spec: Spec) -> nn.Module:

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..functional._guard import check_k
+from ..introspect.layouts import is_frozen, is_ours, keeps_statistics, layout_of
+from ..introspect.observe import call_model
+from ..introspect.progress import progress
+from ..introspect.select import Where, check_model, chosen
 from ..ops import statistics_paused
-from .freeze import is_frozen
 from .gauge import Gauge, share_of, size_of
-from .layouts import is_ours, keeps_statistics, layout_of
 from .memory import synced
-from .progress import progress
 from .report import Left, Report
-from .select import Where, check_model, chosen
 
 
 def recalibrate(
@@ -87,23 +87,6 @@ def recalibrate(
     for gauge in gauges:
         gauge.commit(report)
     return report
-
-
-def input_of(batch: Any) -> Any:
-    """A batch, or the first entry of one."""
-    return batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
-
-
-def call_model(model: nn.Module, batch: Any) -> Any:
-    """The model on a batch, or on the first entry of one."""
-    x = input_of(batch)
-    if not isinstance(x, Tensor):
-        raise TypeError(
-            f"expected batches of tensors, or of tuples that begin with one (got {type(batch).__name__}); "
-            "say how to call the model with forward=lambda model, batch: ..."
-        )
-    home = next(model.parameters(), None)
-    return model(x if home is None else x.to(home.device))
 
 
 def _measure(

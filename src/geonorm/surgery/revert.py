@@ -10,14 +10,14 @@ from torch import nn
 from torch.nn import Parameter
 
 from .. import nn as ours
+from ..introspect.layouts import factory_of, is_ours, layout_of
+from ..introspect.select import Places, Where, check_model, chosen
 from .extras import carry_extras
 from .freeze import carry_freeze
 from .holders import Holders
-from .layouts import factory_of, is_ours, layout_of
 from .memory import forget, memory_of, move_hooks_back, own_state, same_state
 from .placement import PRE_NORM, is_pre_norm, take_off
 from .report import Change, Left, Report
-from .select import Places, Where, check_model, chosen
 from .transformers import settle_fast_paths
 
 

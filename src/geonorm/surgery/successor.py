@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from .. import nn as ours
+from ..introspect.layouts import Layout, is_ours, layout_of
 from ..nn.specs import Spec
-from .layouts import Layout, is_ours, layout_of
 
 _AUG = {
     "batch": {dim: getattr(ours, f"AugBatchNorm{dim}d") for dim in (1, 2, 3)},

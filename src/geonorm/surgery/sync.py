@@ -8,11 +8,11 @@ from torch import nn
 
 from .. import nn as ours
 from ..distributed import WORLD, Group, group_name
+from ..introspect.layouts import is_norm, is_ours, layout_of, why_bound, why_unknown
+from ..introspect.select import Where, check_model, chosen
 from .convert import convert
-from .layouts import is_norm, is_ours, layout_of, why_bound, why_unknown
 from .memory import synced
 from .report import Change, Left, Report
-from .select import Where, check_model, chosen
 
 _OVER_THE_BATCH: tuple[Any, ...] = (
     ours.AugBatchNorm1d,

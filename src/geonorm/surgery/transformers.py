@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from .layouts import is_ours
+from ..introspect.layouts import is_ours
 from .memory import memory_of
 
 _FORMER = "_geonorm_former"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ..axes import channel_affine
+from ...introspect.axes import channel_affine
 from ..sphere import collapsed_channels, tiny_gamma
 from .finding import Finding, part, some
 from .look import FEW_SAMPLES, Look, gamma_of

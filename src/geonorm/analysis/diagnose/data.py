@@ -9,8 +9,8 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
+from ...introspect.pairing import measures_batch
 from ..behaviour import labels_of, percent
-from ..pairing import measures_batch
 from ..readings import NormReading
 from .finding import Finding, part, some
 from .look import FEW_SAMPLES, Look

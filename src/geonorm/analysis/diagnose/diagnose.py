@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from ...surgery.layouts import keeps_statistics
+from ...introspect.layouts import keeps_statistics
+from ...introspect.observe import Forward, check_readable, filled_batches
 from ..batch_width import batch_width
-from ..observe import Forward, check_readable, filled_batches
 from ..readings import Readings
 from ..sphere import spheres_in
 from ..survival import survival

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from ...html.result import Result, figure, html_table, plain
 from ..batch_width import BatchWidth
 from ..behaviour import percent
-from ..result import Result, figure, html_table, plain
 from ..sphere import Sphere
 from ..survival import Survival
 from .evaluation import Evaluation

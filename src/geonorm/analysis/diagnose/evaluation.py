@@ -14,13 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...introspect.layouts import is_frozen, keeps_statistics
+from ...introspect.observe import Forward, copy_of, input_of
+from ...introspect.progress import without_bars
 from ...robust.accuracy import Accuracy
-from ...surgery.freeze import is_frozen
-from ...surgery.layouts import keeps_statistics
-from ...surgery.progress import without_bars
-from ...surgery.recalibrate import input_of, recalibrate
+from ...surgery.recalibrate import recalibrate
 from ..behaviour import Change, accuracy, answers, compare
-from ..observe import Forward, copy_of
 from ..readings import NormReading, Readings
 
 # Worth a closer look, which costs some passes.

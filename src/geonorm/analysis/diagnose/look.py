@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...surgery.layouts import keeps_statistics
+from ...introspect.layouts import keeps_statistics
+from ...introspect.observe import Forward
 from ..batch_width import BatchWidth
-from ..observe import Forward
 from ..readings import NormReading, Readings
 from ..survival import Survival
 from .evaluation import Evaluation

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...introspect.layouts import keeps_statistics
+from ...introspect.observe import Forward, as_float, copy_of
+from ...introspect.pairs import trace
+from ...introspect.progress import without_bars
 from ...surgery.freeze import freeze
-from ...surgery.layouts import keeps_statistics
-from ...surgery.pairs import trace
-from ...surgery.progress import without_bars
 from ...surgery.recalibrate import recalibrate
-from ..observe import Forward, as_float, copy_of
 from .finding import Finding
 
 

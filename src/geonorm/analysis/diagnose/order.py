@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...surgery.layouts import BOTH, CHANNELS_FIRST, keeps_statistics, own_forward
-from ...surgery.pairs import input_channels, is_operation, output_channels
-from ...surgery.recalibrate import call_model
+from ...introspect.layouts import BOTH, CHANNELS_FIRST, keeps_statistics, own_forward
+from ...introspect.observe import call_model, copy_of, norms_of, uncompiled
+from ...introspect.pairing import measures_batch
+from ...introspect.pairs import input_channels, is_operation, output_channels
 from ..behaviour import labels_of
-from ..observe import copy_of, norms_of, uncompiled
-from ..pairing import measures_batch
 from ..readings import NormReading
 from .finding import Finding
 from .look import Look, never_measured

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from ...html.charts import bars, histogram, shares
+from ...html.document import Cell, document, read, sortable
+from ...html.result import Result, shown
 from ..behaviour import percent
-from ..charts import bars, histogram, shares
-from ..document import Cell, document, read, sortable
-from ..result import Result, shown
 from ..sphere import SphereLayer
 from .diagnosis import Diagnosis
 from .finding import Finding

@@ -9,9 +9,8 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from ...surgery.freeze import is_frozen
-from ...surgery.layouts import keeps_statistics
-from ..axes import axes_of
+from ...introspect.axes import axes_of
+from ...introspect.layouts import is_frozen, keeps_statistics
 from .finding import Finding
 from .look import Look, affine_moved, never_measured
 

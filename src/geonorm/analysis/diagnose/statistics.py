@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ...surgery.layouts import keeps_statistics
+from ...introspect.layouts import keeps_statistics
+from ...introspect.pairing import measures_batch
 from ..behaviour import compare, percent
-from ..pairing import measures_batch
 from ..readings import NormReading
 from ..sphere import collapsed_channels
 from .evaluation import only_layer

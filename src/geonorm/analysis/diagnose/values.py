@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from ...introspect.observe import as_float, copy_of, measure_batches
 from ..behaviour import answers
-from ..observe import as_float, copy_of, measure_batches
 from .finding import Finding
 from .look import Look
 

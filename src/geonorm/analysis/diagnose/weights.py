@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...surgery.layouts import keeps_statistics
-from ..axes import axes_of
-from ..known_invariances import known_units
-from ..pairing import TRANSPOSED, could_share_channels, is_held
+from ...introspect.axes import axes_of
+from ...introspect.known_invariances import known_units
+from ...introspect.layouts import keeps_statistics
+from ...introspect.pairing import TRANSPOSED, could_share_channels, is_held
 from .finding import Finding, part, some
 from .look import Look
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from ...analysis.result import figure
+from ...html.result import figure
 from ...ops import describe_backend
 from .cases import COMPILED, NATIVE, TORCH
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from ...analysis.document import Cell, document, read, sortable
+from ...html.document import Cell, document, read, sortable
 from ..info import facts
 from ..results import Column, mean_and_deviation
 from ..statistics import Summary

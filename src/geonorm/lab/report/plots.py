@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.result import figure
+from ...html.result import figure
 from ..extras import need
 from .contents import Contents, costs, within_reach
 from .palette import DASHES, TEXT, Look, line_style, looks

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
-from ...analysis.result import figure
+from ...html.result import figure
 from ..extras import need
 from ..report.palette import line_style, looks
 from ..statistics import summarize

@@ -256,3 +256,14 @@ def evaluation_affine(module: Any) -> tuple[Tensor, Tensor] | None:
         affine: tuple[Tensor, Tensor] = module.evaluation_affine()
         return affine
     return affine_of(module.running_mean, module.running_var, module.weight, module.bias, module.eps)
+
+
+def is_frozen(module: nn.Module) -> bool:
+    """Whether a norm stays in evaluation."""
+    return any(hook is stay_in_evaluation for hook in module._forward_pre_hooks.values())
+
+
+def stay_in_evaluation(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    """The hook of a frozen norm: ``model.train()`` may have set its flag. A hook is copied and pickled with it."""
+    if module.training:
+        module.training = False

@@ -14,11 +14,9 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..surgery.freeze import is_frozen
-from ..surgery.layouts import is_norm
-from ..surgery.recalibrate import call_model, input_of
-from ..surgery.select import check_model
 from .axes import axes_of
+from .layouts import is_frozen, is_norm
+from .select import check_model
 
 Forward: TypeAlias = Callable[[nn.Module, Any], Any]
 
@@ -210,3 +208,20 @@ def outputs(model: nn.Module, batch: Any, forward: Forward | None = None) -> Ten
     if not parts or not sum(part.numel() for part in parts):
         raise ValueError(f"expected the model to give floating-point tensors (got {type(given).__name__})")
     return torch.cat(parts)
+
+
+def input_of(batch: Any) -> Any:
+    """A batch, or the first entry of one."""
+    return batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
+
+
+def call_model(model: nn.Module, batch: Any) -> Any:
+    """The model on a batch, or on the first entry of one."""
+    x = input_of(batch)
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"expected batches of tensors, or of tuples that begin with one (got {type(batch).__name__}); "
+            "say how to call the model with forward=lambda model, batch: ..."
+        )
+    home = next(model.parameters(), None)
+    return model(x if home is None else x.to(home.device))

@@ -36,9 +36,9 @@ def document(title: str, parts: Iterable[str], style: str = "", script: str = ""
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n<title>{escape(title)}</title>\n'
-        f"<style>\n{read('geonorm.analysis', 'document.css')}{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<style>\n{read('geonorm.html', 'document.css')}{style}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(part for part in parts if part)
-        + f"\n</main>\n<script>\n{read('geonorm.analysis', 'document.js')}{script}</script>\n</body>\n</html>\n"
+        + f"\n</main>\n<script>\n{read('geonorm.html', 'document.js')}{script}</script>\n</body>\n</html>\n"
     )
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..surgery.layouts import layout_of
-from ..surgery.recalibrate import call_model
+from ...introspect.layouts import layout_of
+from ...introspect.observe import call_model
 
 
 class Drop(NamedTuple):

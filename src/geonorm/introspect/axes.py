@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .. import nn as ours
 from ..nn._pop import PopLayer
-from ..surgery.layouts import BOTH, CHANNELS_FIRST, layout_of, own_forward
+from .layouts import BOTH, CHANNELS_FIRST, layout_of, own_forward
 
 _POP = {
     "batch": (ours.PopNorm1d, ours.PopNorm2d, ours.PopNorm3d),

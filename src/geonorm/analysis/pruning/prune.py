@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..robust.accuracy import Accuracy, count_correct, wilson
-from ..surgery.progress import progress
-from ..surgery.recalibrate import call_model
+from ...html.result import Result, figure
+from ...introspect.observe import call_model, check_readable, filled_batches, labelled, uncompiled, undisturbed
+from ...introspect.progress import progress
+from ...robust.accuracy import Accuracy, count_correct, wilson
 from .channels import Drop, OutputGram, channel_norms, masked, output_grams
-from .observe import check_readable, filled_batches, labelled, uncompiled, undisturbed
-from .result import Result, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

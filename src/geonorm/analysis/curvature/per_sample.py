@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from ..surgery.layouts import keeps_statistics, layout_of
-from ..surgery.recalibrate import call_model
-from .axes import axes_of
+from ...introspect.axes import axes_of
+from ...introspect.layouts import keeps_statistics, layout_of
+from ...introspect.observe import call_model
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 SAID = {

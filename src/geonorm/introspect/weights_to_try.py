@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from torch import nn
 
-from ..surgery.layouts import layout_of
-from ..surgery.pairs import Graph
+from .layouts import layout_of
 from .pairing import TRANSPOSED
+from .pairs import Graph
 
 
 class Weight(NamedTuple):

@@ -6,10 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from ..surgery.freeze import is_frozen
-from ..surgery.layouts import keeps_statistics, layout_of
-from ..surgery.pairs import Graph, is_operation, output_channels
-from ..surgery.placement import why_not_channels
+from .layouts import Layout, is_frozen, keeps_statistics, layout_of
+from .pairs import Graph, input_channels, is_linear, is_operation, output_channels
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
@@ -44,3 +42,15 @@ def without_pairs(graph: Graph, norms: set[str]) -> Graph:
     return graph._replace(
         norms={name: near._replace(before=None) if name in norms else near for name, near in graph.norms.items()}
     )
+
+
+def why_not_channels(name: str, operation: nn.Module, layout: Layout, behind: bool) -> str:
+    """Why a norm's channels are not those of the operation next to it; empty if they can be.
+
+    A Linear has its channels in the last dimension and a norm in dimension 1: the same only for inputs (N, C), which an
+    instance norm or a norm of images never takes.
+    """
+    if is_linear(operation) and (layout.axes == "instance" or layout.dim not in (None, 1)):
+        return f"its channels are in dimension 1, those of {name} in the last"
+    channels = output_channels(operation) if behind else input_channels(operation)
+    return "" if layout.channels == channels else f"it has {layout.channels} channels, {name} has {channels}"

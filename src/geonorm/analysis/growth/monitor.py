@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..surgery.select import check_model
-from .growth_log import Growth, Log
-from .growth_norms import Look, norm_watches
-from .growth_weights import WeightWatch
-from .invariance import Unit
-from .parts import parts_by_table, parts_of
+from ...introspect.invariance import Unit
+from ...introspect.scale_parts import parts_by_table, parts_of
+from ...introspect.select import check_model
+from .log import Growth, Log
+from .norms import Look, norm_watches
+from .weights import WeightWatch
 
 
 class Monitor:

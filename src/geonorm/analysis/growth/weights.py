@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from .parts import Parts, dots
+from ...introspect.scale_parts import Parts, dots
 
 # The average of ‖g̃‖² is over all records at first, later over about this many.
 _MEMORY = 50

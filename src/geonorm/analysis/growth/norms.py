@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..functional import guard
-from ..surgery.gauge import share_of
-from ..surgery.layouts import is_norm, is_ours, layout_of
-from ..surgery.pairs import trace
-from .growth_guard import GuardWatch, is_guarded
-from .pairing import TRANSPOSED, could_share_channels, dimensions_of_channels
+from ...functional import guard
+from ...introspect.layouts import is_norm, is_ours, layout_of
+from ...introspect.pairing import TRANSPOSED, could_share_channels, dimensions_of_channels
+from ...introspect.pairs import trace
+from ...surgery.gauge import share_of
+from .guard import GuardWatch, is_guarded
 
 
 def norm_watches(model: nn.Module) -> list[NormWatch]:

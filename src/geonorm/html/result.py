@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ..surgery.report import table
+from .text import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..surgery.pairs import is_operation
-from ..surgery.placement import PRE_NORM
-from ..surgery.progress import progress
-from ..surgery.select import Where, chosen
+from ...html.result import Result, figure
+from ...introspect.observe import check_readable, filled_batches, uncompiled, undisturbed
+from ...introspect.pairs import is_operation
+from ...introspect.progress import progress
+from ...introspect.select import Where, chosen
+from ...surgery.placement import PRE_NORM
 from .conditioning import input_grams
 from .lanczos import Ends, lanczos
-from .observe import check_readable, filled_batches, uncompiled, undisturbed
 from .per_sample import SAID, GradientMoments, Loss, gradient_moments, sample_losses
-from .result import Result, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

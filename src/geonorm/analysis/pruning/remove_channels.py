@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..surgery.layouts import is_ours
-from ..surgery.pairs import is_operation, trace
-from ..surgery.report import Change, Left, Report
-from ..surgery.select import check_model
+from ...introspect.layouts import is_ours
+from ...introspect.pairing import TRANSPOSED
+from ...introspect.pairs import is_operation, trace
+from ...introspect.select import check_model
+from ...surgery.report import Change, Left, Report
 from .channels import Drop, channel_norms
-from .pairing import TRANSPOSED
 
 
 def remove_channels(model: nn.Module, drops: Iterable[Drop], example: Tensor) -> Report:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from .result import Result, figure, plain
+from ...html.result import Result, figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

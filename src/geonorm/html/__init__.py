@@ -1,0 +1,1 @@
+"""What people look at: pages, charts and tables that need nothing else."""
