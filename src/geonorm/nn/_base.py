@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.nn import Parameter
 
-from ..functional._arguments import check_floor, exponent, spread_power
+from ..functional._arguments import check_floor, exponent, renamed_weight, spread_power
 from ..functional._center import check_sweeps
 from ..functional._spread import robust_exponent
 from ..ops import LearnedPhi
@@ -135,6 +135,8 @@ class NormLayer(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As any module; ``torch.fx`` gets one node for the layer, as for torch's own, and looks no further."""
+        if "weight" in kwargs:
+            kwargs["element_weight"] = renamed_weight(kwargs.get("element_weight"), kwargs.pop("weight"))
         if args and isinstance(args[0], Proxy):
             tracer: Any = args[0].tracer
             return tracer.create_proxy("call_module", tracer.path_of_module(self), args, kwargs)
@@ -255,11 +257,11 @@ def no_running_statistics(layer: NormLayer) -> None:
         )
 
 
-def element_weight(mask: Tensor | None, weight: Tensor | None) -> Tensor | None:
+def mask_or_weight(mask: Tensor | None, element_weight: Tensor | None) -> Tensor | None:
     """The one of the two that was given."""
-    if mask is not None and weight is not None:
-        raise ValueError("expected mask or weight, not both; multiply them: weight=mask * weight")
-    return weight if mask is None else mask
+    if mask is not None and element_weight is not None:
+        raise ValueError("expected mask or element_weight, not both; multiply them: element_weight=mask * weight")
+    return element_weight if mask is None else mask
 
 
 Parameterlike = TypeVar("Parameterlike", Tensor, float | Tensor, Tensor | None)

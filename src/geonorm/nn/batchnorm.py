@@ -10,7 +10,7 @@ from torch import Tensor
 from ..distributed import Group, group_name
 from ..functional._aug import aug_parts
 from ..ops import Axes, TooFewValues
-from ._base import AugOptions, along_channels, check_batch_input, element_weight, pass_through
+from ._base import AugOptions, along_channels, check_batch_input, mask_or_weight, pass_through
 from ._running import RunningNormLayer, values_per_channel
 
 
@@ -66,10 +66,10 @@ class _AugBatchNorm(RunningNormLayer):
         self._absent_buffers_last()
         self.reset_parameters()
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
-        share = element_weight(mask, weight)
+        share = mask_or_weight(mask, element_weight)
         if input.numel() and not self._measures():
             return self._evaluate(input, share)
         groups = self._groups(input)

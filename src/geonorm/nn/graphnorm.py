@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..functional._aug import aug_parts
-from ._base import AugOptions, NormLayer, element_weight, no_running_statistics, pass_through
+from ._base import AugOptions, NormLayer, mask_or_weight, no_running_statistics, pass_through
 
 
 class AugGraphNorm(NormLayer):
@@ -96,9 +96,9 @@ class AugGraphNorm(NormLayer):
         batch_size: int | None = None,
         *,
         mask: Tensor | None = None,
-        weight: Tensor | None = None,
+        element_weight: Tensor | None = None,
     ) -> Tensor:
-        """Normalize ``x``; without ``batch`` all nodes are one graph. ``mask`` or ``weight`` as in the other layers."""
+        """Normalize ``x``; without ``batch`` all are one graph. ``mask`` and ``element_weight`` as in other layers."""
         if x.dim() != 2 or x.shape[1] != self.in_channels:
             raise ValueError(
                 f"expected x of shape (nodes, {self.in_channels}) (got {tuple(x.shape)}); "
@@ -115,7 +115,7 @@ class AugGraphNorm(NormLayer):
             alpha=self._alpha(),
             weight=self.weight,
             bias=self.bias,
-            element_weight=element_weight(mask, weight),
+            element_weight=mask_or_weight(mask, element_weight),
             batch=batch,
             batch_size=batch_size,
             measured=False,

@@ -13,7 +13,7 @@ from ._base import (
     NormLayer,
     Parameterlike,
     along_channels,
-    element_weight,
+    mask_or_weight,
     no_running_statistics,
     pass_through,
 )
@@ -143,12 +143,12 @@ class AugGroupNorm(ChannelGroups):
         self._affine_parameters((num_channels,), affine, affine and bias, factory)
         self.reset_parameters()
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         self._check(input)
         if not input.numel() or self._is_single(input):
             return pass_through(input, along_channels(self.weight, input), along_channels(self.bias, input))
-        share = element_weight(mask, weight)
+        share = mask_or_weight(mask, element_weight)
         output, _ = aug_parts(
             self._split(input, input),
             tuple(range(2, input.dim() + 1)),

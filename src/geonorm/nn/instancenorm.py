@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..functional._aug import aug_parts
 from ..ops import Running, statistics_paused
-from ._base import AugOptions, along_channels, element_weight, pass_through
+from ._base import AugOptions, along_channels, mask_or_weight, pass_through
 from ._running import RunningNormLayer
 
 
@@ -62,12 +62,14 @@ class _AugInstanceNorm(RunningNormLayer):
         self._absent_buffers_last()
         self.reset_parameters()
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         self._check(input)
-        share = element_weight(mask, weight)
+        share = mask_or_weight(mask, element_weight)
         if input.dim() == self._ranks[0]:
-            return self.forward(input.unsqueeze(0), weight=None if share is None else share.unsqueeze(0)).squeeze(0)
+            return self.forward(
+                input.unsqueeze(0), element_weight=None if share is None else share.unsqueeze(0)
+            ).squeeze(0)
         gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
         if not input.numel():
             return pass_through(input, gamma, beta)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..functional._aug import aug_parts
-from ._base import AugOptions, NormLayer, element_weight, no_running_statistics, pass_through
+from ._base import AugOptions, NormLayer, mask_or_weight, no_running_statistics, pass_through
 
 
 class AugLayerNorm(NormLayer):
@@ -96,11 +96,11 @@ class AugLayerNorm(NormLayer):
         # unless one of them has a hook.
         self.register_forward_pre_hook(_be_called)
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         rank = len(self.normalized_shape)
         if input.is_nested and input.layout == torch.jagged:
-            return self._jagged(input, element_weight(mask, weight))
+            return self._jagged(input, mask_or_weight(mask, element_weight))
         if tuple(input.shape[-rank:]) != self.normalized_shape:
             raise RuntimeError(
                 f"Given normalized_shape={list(self.normalized_shape)}, expected input with shape "
@@ -116,7 +116,7 @@ class AugLayerNorm(NormLayer):
             alpha=self._alpha(),
             weight=self.weight,
             bias=self.bias,
-            element_weight=element_weight(mask, weight),
+            element_weight=mask_or_weight(mask, element_weight),
             measured=False,
             empty_ok=True,
             **self._function_options(),
@@ -127,7 +127,7 @@ class AugLayerNorm(NormLayer):
         rank, ragged = len(self.normalized_shape), input._ragged_idx  # type: ignore[attr-defined]
         if share is not None and not (share.is_nested and share.shape == input.shape):
             raise ValueError(
-                "expected mask or weight to be a jagged nested tensor of the same shape as the input (got "
+                "expected mask or element_weight to be a jagged nested tensor of the same shape as the input (got "
                 f"{'another one' if share.is_nested else f'a plain tensor of shape {tuple(share.shape)}'}); "
                 "tokens that are not there need no mask"
             )
@@ -136,7 +136,7 @@ class AugLayerNorm(NormLayer):
                 f"Given normalized_shape={list(self.normalized_shape)}, expected an input whose last {rank} dimensions "
                 f"are not ragged (got dimension {ragged} of {input.dim()} ragged); pad it and mask the padding"
             )
-        output = self.forward(input.values(), weight=None if share is None else share.values())
+        output = self.forward(input.values(), element_weight=None if share is None else share.values())
         jagged: Any = input
         return torch.nested.nested_tensor_from_jagged(
             output, jagged.offsets(), lengths=jagged.lengths(), jagged_dim=ragged

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ._base import element_weight, no_running_statistics
+from ._base import mask_or_weight, no_running_statistics
 from ._pop import PopLayer, PopOptions
 from .groupnorm import ChannelGroups
 
@@ -101,12 +101,12 @@ class PopGroupNorm(PopLayer, ChannelGroups):
         self._affine_parameters((num_channels,), affine and self.scale, affine and bias and self.center, factory)
         self.reset_parameters()
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         self._check(input)
         if not input.numel() or self._is_single(input):
             return input.clone()
-        share = element_weight(mask, weight)
+        share = mask_or_weight(mask, element_weight)
         output, _ = self._pop(
             self._split(input, input),
             tuple(range(2, input.dim() + 1)),

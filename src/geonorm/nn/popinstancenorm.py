@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ._base import along_channels, check_batch_input, element_weight, no_running_statistics
+from ._base import along_channels, check_batch_input, mask_or_weight, no_running_statistics
 from ._pop import PopLayer, PopOptions
 
 
@@ -62,8 +62,8 @@ class _PopInstanceNorm(PopLayer):
         self._affine_parameters((num_features,), affine and self.scale, affine and bias and self.center, factory)
         self.reset_parameters()
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
         if not input.numel():
             return input.clone()
@@ -74,7 +74,7 @@ class _PopInstanceNorm(PopLayer):
                 f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}; "
                 "choose single_element='identity'"
             )
-        share = element_weight(mask, weight)
+        share = mask_or_weight(mask, element_weight)
         return self._pop(input, tuple(range(2, input.dim())), lambda p: along_channels(p, input), share)[0]
 
     def extra_repr(self) -> str:

@@ -15,7 +15,7 @@ from ..functional._pop import pop_parameters
 from ..functional._pull import pull
 from ..ops import Axes, TooFewValues, follow
 from ..ops.torch.guard import judge_samples
-from ._base import along_channels, check_batch_input, element_weight
+from ._base import along_channels, check_batch_input, mask_or_weight
 from ._pop import PopLayer, PopOptions
 from ._running import CENTER, SCALE, Kin, RunningNormLayer, choose, values_per_channel
 
@@ -90,10 +90,10 @@ class _PopNorm(PopLayer, RunningNormLayer):
             if buffer is not None:
                 torch.nn.init.ones_(buffer)
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
-        share = element_weight(mask, weight)
+        share = mask_or_weight(mask, element_weight)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
         if values == 0 or (values == 1 and self.training):
