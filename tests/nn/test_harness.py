@@ -295,7 +295,7 @@ def test_masks(case: Case, bad: float) -> None:
     for clean, dirty in zip(*results, strict=True):
         assert torch.equal(clean, dirty)
     assert bool((results[0][0][~mask] == 0).all())
-    with pytest.raises(ValueError, match="mask or weight"):
+    with pytest.raises(ValueError, match="mask or element_weight"):
         case.call(layer_of(case, options), x, mask=mask, element_weight=mask)
 
 
