@@ -19,7 +19,7 @@ CASES = {
     "mean": lambda x: center(x, 2.0, (0, 2)),
     "phi tensor": lambda x: center(x, PHI, (0, 2)),
     "edges in the phi tensor": lambda x: center(x, torch.tensor([1.0, 1.5, math.inf]), (0, 2)),
-    "weighted": lambda x: center(x, 1.5, (0, 2), weight=x.detach() > -1),
+    "weighted": lambda x: center(x, 1.5, (0, 2), element_weight=x.detach() > -1),
     "half": lambda x: center(x.bfloat16(), 1.5, (0, 2)).float(),
     "fixed sweeps": lambda x: center(x, 1.5, (0, 2), sweeps=3),
     "fixed sweeps, phi tensor": lambda x: center(x, PHI, (0, 2), sweeps=4),
@@ -95,7 +95,7 @@ def test_bad_values_show_where_they_cannot_raise() -> None:
     torch._dynamo.reset()
     compiled = torch.compile(lambda x, p: center(x, p, (0, 2), sweeps=3), fullgraph=True, backend="aot_eager")
     assert compiled(X, PHI - 1).isnan().tolist() == [True, False, False]
-    mapped = torch.func.vmap(lambda x, w: spread(x, weight=w))(X, torch.full_like(X, -1.0))
+    mapped = torch.func.vmap(lambda x, w: spread(x, element_weight=w))(X, torch.full_like(X, -1.0))
     assert bool(mapped.isnan().all())
 
 

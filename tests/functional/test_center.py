@@ -189,21 +189,21 @@ def test_masked_entries_change_nothing(phi: float, bad: float) -> None:
     for fill in (0.0, bad):
         values = torch.where(mask, x, fill).requires_grad_()
         weight = mask.double().requires_grad_()
-        mu = center(values, phi, 1, weight=weight)
+        mu = center(values, phi, 1, element_weight=weight)
         grads = torch.autograd.grad((mu * torch.arange(1.0, 5)).sum(), (values, weight))
         results.append((mu.detach(), *grads))
     for clean, dirty in zip(*results, strict=True):
         assert torch.equal(clean, dirty)
     kept = torch.stack([center(row[m], phi) for row, m in zip(x, mask, strict=True)])
     torch.testing.assert_close(results[0][0], kept, rtol=0, atol=1e-13)
-    assert torch.equal(center(torch.where(mask, x, bad), phi, 1, weight=mask), results[0][0])
+    assert torch.equal(center(torch.where(mask, x, bad), phi, 1, element_weight=mask), results[0][0])
 
 
 def test_weights_broadcast() -> None:
     x = torch.randn(3, 4, 5, dtype=torch.float64)
     weight = torch.rand(3, 1, 5, dtype=torch.float64)
     torch.testing.assert_close(
-        center(x, 1.5, (0, 2), weight=weight), center(x, 1.5, (0, 2), weight=weight.expand(3, 4, 5))
+        center(x, 1.5, (0, 2), element_weight=weight), center(x, 1.5, (0, 2), element_weight=weight.expand(3, 4, 5))
     )
 
 
@@ -232,27 +232,27 @@ ERRORS = [
     (lambda: center(torch.randn(3), 1.5, ()), ValueError, "dim=None"),
     (lambda: center(torch.randn(3, 2), 1.5, (0, -2)), ValueError, "each dimension once"),
     (
-        lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, -1, 1])),
+        lambda: center(torch.randn(3), 1.5, element_weight=torch.tensor([1.0, -1, 1])),
         ValueError,
         "finite weight >= 0 (got -1.0)",
     ),
     (
-        lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, math.nan, 1])),
+        lambda: center(torch.randn(3), 1.5, element_weight=torch.tensor([1.0, math.nan, 1])),
         ValueError,
         "finite weight >= 0 (got nan)",
     ),
     (
-        lambda: center(torch.randn(3), 1.5, weight=torch.tensor([1.0, math.inf, 1])),
+        lambda: center(torch.randn(3), 1.5, element_weight=torch.tensor([1.0, math.inf, 1])),
         ValueError,
         "finite weight >= 0 (got inf)",
     ),
-    (lambda: center(torch.randn(3), 1.5, weight=torch.zeros(3)), ValueError, "weights are all zero"),
+    (lambda: center(torch.randn(3), 1.5, element_weight=torch.zeros(3)), ValueError, "weights are all zero"),
     (
-        lambda: center(torch.randn(3), 1.5, weight=torch.ones(2)),
+        lambda: center(torch.randn(3), 1.5, element_weight=torch.ones(2)),
         ValueError,
         "weight to broadcast to x of shape (3,) (got shape (2,))",
     ),
-    (lambda: center(torch.randn(3), 1.5, weight=torch.ones(3) * 1j), TypeError, "real or boolean"),
+    (lambda: center(torch.randn(3), 1.5, element_weight=torch.ones(3) * 1j), TypeError, "real or boolean"),
     (lambda: center(torch.randn(3), 1.5, sweeps=0), ValueError, "expected sweeps to be a positive number"),
 ]
 
@@ -295,7 +295,7 @@ class TestHardCases:
         x = (torch.tensor([1.0, 2.0, 4.0]) * scale).requires_grad_()
         w = torch.full((3,), weight, requires_grad=True)
         power = torch.tensor(phi, requires_grad=True)
-        info = center_with_info(x, power, weight=w)
+        info = center_with_info(x, power, element_weight=w)
         plain = center_with_info(x, phi)
         assert abs(info.center - plain.center) <= info.bound + plain.bound
         info.center.backward()
@@ -305,13 +305,13 @@ class TestHardCases:
 
     def test_weights_in_more_digits_than_x(self) -> None:
         x = torch.tensor([1.0, 2.0, 3.0])
-        assert center(x, 1.0, weight=torch.tensor([2**24 + 1, 2**24, 1])).item() == 1.5
+        assert center(x, 1.0, element_weight=torch.tensor([2**24 + 1, 2**24, 1])).item() == 1.5
         tiny = torch.tensor([1e-60, 2e-60, 1e-60], dtype=torch.float64)
-        assert center(x, 2.0, weight=tiny).item() == pytest.approx(2)
+        assert center(x, 2.0, element_weight=tiny).item() == pytest.approx(2)
 
     def test_weighted_median_at_nearly_half(self) -> None:
         x = torch.tensor([0.0, 1.0, 0.9], dtype=torch.float64)
-        assert center(x, 1.0, weight=torch.tensor([1e13, 1e13, 1.0], dtype=torch.float64)).item() == 0.9
+        assert center(x, 1.0, element_weight=torch.tensor([1e13, 1e13, 1.0], dtype=torch.float64)).item() == 0.9
 
     def test_median_beside_huge_values(self) -> None:
         assert center(torch.tensor([1e30, 1e-30, -1e30]), 1.0).item() == pytest.approx(1e-30)
@@ -333,14 +333,14 @@ class TestHardCases:
     def test_second_order_ignores_weight_0(self) -> None:
         x = torch.tensor([0.0, 1.0, 3.0, 7.0], dtype=torch.float64)
         w = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
-        blocks = torch.autograd.functional.hessian(lambda a, b: center(a, 1.5, weight=b), (x, w))
+        blocks = torch.autograd.functional.hessian(lambda a, b: center(a, 1.5, element_weight=b), (x, w))
         assert blocks[0][1][:, 3].abs().max() == 0
         torch.testing.assert_close(blocks[0][1], blocks[1][0].T)
 
     def test_phi_next_to_1(self) -> None:
         phi = torch.tensor(1 + 1e-12, dtype=torch.float64, requires_grad=True)
         w = torch.ones(5, requires_grad=True)
-        center(torch.tensor([-1.3, -0.2, 0.4, 0.9, 3.1]), phi, weight=w).backward()
+        center(torch.tensor([-1.3, -0.2, 0.4, 0.9, 3.1]), phi, element_weight=w).backward()
         assert bool(phi.grad.isfinite())
         assert bool(w.grad.isfinite().all())
 

@@ -39,7 +39,7 @@ def test_all_derivatives(phi: object) -> None:
     power = torch.tensor(phi, dtype=torch.float64, requires_grad=True)
 
     def f(x: torch.Tensor, p: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return center(x, p, (0, 2), weight=w)
+        return center(x, p, (0, 2), element_weight=w)
 
     inputs = (spaced(2, 3, 5), power, positive(2, 3, 5))
     assert gradcheck(f, inputs)
@@ -69,7 +69,9 @@ def test_segment_gradients(phi: float) -> None:
     batch = torch.tensor([0, 3, 0, 3, 1, 3, 0, 1])
     assert gradcheck(lambda x: segment_center(x, phi, batch, 5), spaced(8, 2))
     if phi not in (1, math.inf):
-        assert gradgradcheck(lambda x, w: segment_center(x, phi, batch, 5, weight=w), (spaced(8, 2), positive(8, 2)))
+        assert gradgradcheck(
+            lambda x, w: segment_center(x, phi, batch, 5, element_weight=w), (spaced(8, 2), positive(8, 2))
+        )
 
 
 @pytest.mark.parametrize(
@@ -78,8 +80,10 @@ def test_segment_gradients(phi: float) -> None:
 def test_spread_gradients(kind: str | float) -> None:
     batch = torch.tensor([0, 3, 0, 3, 1, 3, 0, 1])
     x, about = spaced(8, 2), torch.tensor([0.31, -0.17], dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda x, a, w: spread(x, kind, 0, about=a, weight=w), (x, about, positive(8, 2)))
-    assert gradcheck(lambda x, a, w: segment_spread(x, kind, batch, 5, about=a, weight=w), (x, about, positive(8, 2)))
+    assert gradcheck(lambda x, a, w: spread(x, kind, 0, about=a, element_weight=w), (x, about, positive(8, 2)))
+    assert gradcheck(
+        lambda x, a, w: segment_spread(x, kind, batch, 5, about=a, element_weight=w), (x, about, positive(8, 2))
+    )
     if kind in ("rms", 3.0):
         assert gradgradcheck(lambda x, a: spread(x, kind, 0, about=a), (x, about))
 
@@ -114,7 +118,7 @@ class TestConventions:
 
     def test_entries_of_weight_0_get_nothing(self) -> None:
         x, weight = spaced(6), torch.tensor([1.0, 0, 2, 1, 0, 1], dtype=torch.float64, requires_grad=True)
-        center(x, 1.4, weight=weight).backward()
+        center(x, 1.4, element_weight=weight).backward()
         for g in (x.grad, weight.grad):
             assert (g == 0).tolist() == [False, True, False, False, True, False]
 
@@ -130,7 +134,7 @@ class TestConventions:
     @pytest.mark.parametrize("phi", [1.5, 2.0, torch.tensor(1.5), torch.tensor(3.0)], ids=str)
     def test_ignored_entries_of_a_group_that_is_not_finite(self, phi: float | torch.Tensor) -> None:
         weight = torch.tensor([1.0, 1.0, 0.0], requires_grad=True)
-        center(torch.tensor([1.0, math.inf, 5.0]), phi, weight=weight).backward()
+        center(torch.tensor([1.0, math.inf, 5.0]), phi, element_weight=weight).backward()
         assert weight.grad is not None
         assert weight.grad[2] == 0
 
@@ -154,8 +158,8 @@ class TestFunctionTransforms:
 
     def test_vmap_over_weight(self) -> None:
         weight = torch.rand(4, 3, 5, dtype=torch.float64) + 0.1
-        mapped = vmap(lambda x, w: center(x, 1.4, 1, weight=w))(self.X, weight)
-        torch.testing.assert_close(mapped, center(self.X, 1.4, 2, weight=weight))
+        mapped = vmap(lambda x, w: center(x, 1.4, 1, element_weight=w))(self.X, weight)
+        torch.testing.assert_close(mapped, center(self.X, 1.4, 2, element_weight=weight))
 
     def test_grad_jacrev_hessian(self) -> None:
         x = self.X[0]

@@ -34,8 +34,8 @@ def test_center_equals_a_loop(phi: float, features: tuple[int, ...]) -> None:
     x = values(*features)
     torch.testing.assert_close(segment_center(x, phi, BATCH, SIZE), loop(lambda v, _: center(v, phi, 0), x))
     weight = torch.rand(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.1
-    weighted = segment_center(x, phi, BATCH, SIZE, weight=weight)
-    torch.testing.assert_close(weighted, loop(lambda v, w: center(v, phi, 0, weight=w), x, weight))
+    weighted = segment_center(x, phi, BATCH, SIZE, element_weight=weight)
+    torch.testing.assert_close(weighted, loop(lambda v, w: center(v, phi, 0, element_weight=w), x, weight))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,7 +86,7 @@ def test_a_masked_out_segment_is_an_empty_one(phi: float) -> None:
     x = values(2)
     weight = (BATCH != 2).double()
     x[BATCH == 2] = math.nan
-    out = segment_center(x, phi, BATCH, SIZE, weight=weight)
+    out = segment_center(x, phi, BATCH, SIZE, element_weight=weight)
     assert out[2].tolist() == [0, 0]
     assert torch.equal(out[4], segment_center(x, phi, BATCH, SIZE)[4])
     assert segment_center(x, phi, BATCH, SIZE)[2].isnan().all()
@@ -112,7 +112,7 @@ def test_large_segments_keep_their_digits() -> None:
 def test_weights_of_one_segment_do_not_touch_another() -> None:
     x, batch = torch.tensor([1.0, 2, 3, 10, 20, 30]), torch.tensor([0, 0, 0, 1, 1, 1])
     weight = torch.tensor([1e17, 1e17, 1e17, 1.0, 1.0, 1.0])
-    assert segment_center(x, 1.0, batch, weight=weight).tolist() == [2, 20]
+    assert segment_center(x, 1.0, batch, element_weight=weight).tolist() == [2, 20]
 
 
 def test_median_of_nothing() -> None:

@@ -61,7 +61,7 @@ def test_masks_and_bad_values(kind: str | float, bad: float) -> None:
     results = []
     for fill in (0.0, bad):
         values = torch.where(mask, x, fill).requires_grad_()
-        result = spread(values, kind, 1, weight=mask, about=0.1)
+        result = spread(values, kind, 1, element_weight=mask, about=0.1)
         result.sum().backward()
         results.append((result.detach(), values.grad))
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
@@ -76,7 +76,7 @@ def test_weight_2_is_the_value_twice() -> None:
     weight = torch.tensor([1.0, 2, 1, 0, 3, 1, 1, 2, 1], dtype=torch.float64)
     twice = x.repeat_interleave(weight.long())
     for kind in KINDS:
-        torch.testing.assert_close(spread(x, kind, weight=weight), spread(twice, kind))
+        torch.testing.assert_close(spread(x, kind, element_weight=weight), spread(twice, kind))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -184,8 +184,8 @@ ERRORS = [
     (lambda: spread(torch.arange(3)), TypeError, "x.float()"),
     (lambda: spread(torch.randn(3, 0), dim=1), ValueError, "at least one value to reduce"),
     (lambda: spread(torch.randn(3, 4), dim=1, about=torch.randn(4)), ValueError, "expected about to broadcast"),
-    (lambda: spread(torch.randn(3), weight=-torch.ones(3)), ValueError, "finite weight >= 0"),
-    (lambda: spread(torch.randn(3), weight=torch.zeros(3)), ValueError, "weights are all zero"),
+    (lambda: spread(torch.randn(3), element_weight=-torch.ones(3)), ValueError, "finite weight >= 0"),
+    (lambda: spread(torch.randn(3), element_weight=torch.zeros(3)), ValueError, "weights are all zero"),
     (lambda: spread(torch.randn(4, 5), dim=1, about=[1.0] * 5), TypeError, "expected about to be a number or a tensor"),
     (lambda: spread(torch.randn(3), "robust", floor=-1.0), ValueError, "expected floor >= 0"),
     (lambda: segment_spread(torch.randn(3), "rms", torch.tensor([0, 1])), ValueError, "one entry per row"),

@@ -70,14 +70,14 @@ def test_duplication_is_weight_2(x: torch.Tensor, phi: float, data: st.DataObjec
     counts = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x))))
     counts[0] += 1
     repeated = center_with_info(x.repeat_interleave(counts), phi)
-    weighted = center_with_info(x, phi, weight=counts)
+    weighted = center_with_info(x, phi, element_weight=counts)
     assert abs(repeated.center - weighted.center) <= repeated.bound + weighted.bound
 
 
 @given(groups, phis, st.sampled_from([0.125, 0.3, 7.0, 1e5]))
 def test_weights_matter_only_up_to_scale(x: torch.Tensor, phi: float, factor: float) -> None:
     alone = center_with_info(x, phi)
-    weighted = center_with_info(x, phi, weight=torch.full_like(x, factor))
+    weighted = center_with_info(x, phi, element_weight=torch.full_like(x, factor))
     assert abs(alone.center - weighted.center) <= alone.bound + weighted.bound
 
 

@@ -110,7 +110,7 @@ def test_shapes_alone(case: Case) -> None:
     layer = case.make(device="meta").train()
     x = torch.empty(case.shape, device="meta", requires_grad=True)
     batch = (torch.empty(len(x), dtype=torch.int64, device="meta"), 5) if case.graph else ()
-    y = layer(x, *batch, weight=torch.ones_like(x))
+    y = layer(x, *batch, element_weight=torch.ones_like(x))
     assert y.shape == x.shape
     layer(x, *batch).sum().backward()
     assert x.grad is not None
@@ -295,8 +295,8 @@ def test_masks(case: Case, bad: float) -> None:
     for clean, dirty in zip(*results, strict=True):
         assert torch.equal(clean, dirty)
     assert bool((results[0][0][~mask] == 0).all())
-    with pytest.raises(ValueError, match="mask or weight"):
-        case.call(layer_of(case, options), x, mask=mask, weight=mask)
+    with pytest.raises(ValueError, match="mask or element_weight"):
+        case.call(layer_of(case, options), x, mask=mask, element_weight=mask)
 
 
 @every
@@ -362,7 +362,7 @@ def test_weights_of_one_are_no_weights(case: Case) -> None:
     layer = layer_of(case, {}).train()
     x = case.input()
     expected = case.call(copy.deepcopy(layer), x)
-    torch.testing.assert_close(case.call(layer, x, weight=torch.ones_like(x)), expected)
+    torch.testing.assert_close(case.call(layer, x, element_weight=torch.ones_like(x)), expected)
 
 
 @each

@@ -154,7 +154,7 @@ class TestRecalibrate:
     def test_weights_that_count_for_less_than_one_value(self) -> None:
         layer = geonorm.AugBatchNorm1d(3, phi=2.0)
         batches = [(torch.randn(10, 3), torch.full((10, 3), 0.05))]
-        report = geonorm.recalibrate(layer, batches, lambda m, b: m(b[0], weight=b[1]))
+        report = geonorm.recalibrate(layer, batches, lambda m, b: m(b[0], element_weight=b[1]))
         assert report.left
         assert torch.equal(layer.running_var, torch.ones(3))
 
@@ -187,7 +187,7 @@ class TestRecalibrate:
         some = torch.zeros(10, 2)
         some[:2] = 1
         batches = [(x, some), (y, torch.ones(10, 2))]
-        geonorm.recalibrate(layer, batches, lambda m, b: m(b[0], weight=b[1]), memory=0)
+        geonorm.recalibrate(layer, batches, lambda m, b: m(b[0], element_weight=b[1]), memory=0)
         parts = [geonorm.functional.center(x[:2], 1.5, 0), geonorm.functional.center(y, 1.5, 0)]
         torch.testing.assert_close(layer.running_center, (2 * parts[0] + 10 * parts[1]) / 12)
 

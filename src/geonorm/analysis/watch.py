@@ -234,7 +234,7 @@ class _Watch(TorchFunctionMode):
             x = inputs[0] if inputs else kwargs.get("input")
             reading.calls += 1
             if isinstance(x, Tensor) and x.numel() and x.dim() > 1:
-                options: dict[str, Any] = {key: kwargs[key] for key in ("mask", "weight") if key in kwargs}
+                options: dict[str, Any] = {key: kwargs[key] for key in ("mask", "element_weight") if key in kwargs}
                 try:
                     self._read_norm(reading, norm, x, options)
                 except Exception as error:  # if the input is at fault, the norm itself will say so

@@ -4,6 +4,7 @@ came and the cure."""
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -88,16 +89,26 @@ def exponent(phi: float | Tensor) -> float | Tensor:
     return float(phi)
 
 
-def weights(weight: Tensor | None, x: Tensor) -> Tensor | None:
+def renamed_weight(element_weight: Tensor | None, weight: Tensor | None) -> Tensor | None:
+    """``element_weight``, which may still be given by its old name."""
+    if weight is None:
+        return element_weight
+    if element_weight is not None:
+        raise TypeError("expected element_weight, not weight too: weight= is its old name")
+    warnings.warn("weight= is now element_weight=; weight= will go in 0.3", DeprecationWarning, stacklevel=3)
+    return weight
+
+
+def weights(weight: Tensor | None, x: Tensor, name: str = "element_weight") -> Tensor | None:
     """Weights or a mask as floats of x's shape. Their values are checked where the center is computed."""
     if weight is None:
         return None
     if not isinstance(weight, Tensor) or weight.is_complex():
         kind = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
-        raise TypeError(f"expected weight to be a real or boolean tensor (got {kind})")
+        raise TypeError(f"expected {name} to be a real or boolean tensor (got {kind})")
     if not broadcasts(weight.shape, x.shape):
         raise ValueError(
-            f"expected weight to broadcast to x of shape {tuple(x.shape)} (got shape {tuple(weight.shape)}); "
+            f"expected {name} to broadcast to x of shape {tuple(x.shape)} (got shape {tuple(weight.shape)}); "
             "add dimensions of size 1 where it is shared"
         )
     if not weight.is_floating_point():  # counts may need more digits than x has

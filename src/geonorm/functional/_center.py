@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..ops import Axes, check_values, may_call_directly
 from ..ops.problem import per_group
-from ._arguments import exponent, floating, reduced_dims, weights
+from ._arguments import exponent, floating, reduced_dims, renamed_weight, weights
 from ._implicit import center_in_groups
 
 
@@ -34,8 +34,9 @@ def center(
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
-    weight: Tensor | None = None,
+    element_weight: Tensor | None = None,
     sweeps: int | None = None,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """The generalized geometric median: the point with the least sum of distances to the power φ.
 
@@ -44,7 +45,7 @@ def center(
     It is the median at φ=1 (the midpoint of the two middle values), the mean at 2, the midrange at ``math.inf``,
     and moves smoothly through robust (φ<2) and extreme-seeking (φ>2) centers in between. Found to a certified error
     for every input; ``center_with_info`` returns the certificate. Differentiable in ``x``, ``phi`` and
-    ``weight``; twice so for 1 < φ < ∞ where no value equals the center. Half precision is computed in float32.
+    ``element_weight``; twice so for 1 < φ < ∞ where no value equals the center. Half precision is computed in float32.
 
     A group that holds NaN has the center NaN, and so has one that holds ±Inf unless φ is 1 or ∞; other groups are
     not affected. A group whose weights are all 0 has no center and raises; where nobody may look at the weights, in a
@@ -55,11 +56,12 @@ def center(
         phi: exponent in [1, ∞], a number or a tensor that broadcasts over the kept dimensions.
         dim: dimension or dimensions to reduce; all by default.
         keepdim: keep the reduced dimensions with size 1.
-        weight: non-negative weights that broadcast to ``x`` (frequencies: 2 counts as the value twice). Entries
-            with weight 0 are ignored, whatever they hold, so a boolean mask works.
+        element_weight: non-negative weights that broadcast to ``x`` (frequencies: 2 counts as the value twice).
+            Entries with weight 0 are ignored, whatever they hold, so a boolean mask works.
         sweeps: exactly this many sweeps of the solver in place of the adaptive stop; 3 or 4 for φ ≥ 1.5. Inside
             ``torch.compile`` the compiler then sees plain operations that it can fuse; without it the center is one
             opaque operator, which compiles as well and gives the same numbers as outside.
+        weight: the old name of ``element_weight``, until 0.3.
 
     Shape:
         - x: any; output: the kept dimensions, or all with the reduced ones of size 1.
@@ -72,7 +74,8 @@ def center(
         >>> [round(center(x, phi).item(), 2) for phi in (1, 1.5, 2, math.inf)]
         [1.5, 10.92, 25.75, 50.0]
     """
-    if weight is None and not isinstance(phi, Tensor) and phi == 2 and may_call_directly(x):
+    element_weight = renamed_weight(element_weight, weight)
+    if element_weight is None and not isinstance(phi, Tensor) and phi == 2 and may_call_directly(x):
         values = floating(x)
         mean = values.mean(reduced_dims(values, dim), keepdim).to(x.dtype)
         finite = mean.isfinite()
@@ -80,7 +83,7 @@ def center(
             return mean
         # A sum may have overflowed, which no center does.
         return torch.where(finite, mean, center_with_info(x, phi, dim, keepdim).center)
-    return center_with_info(x, phi, dim, keepdim, weight=weight, sweeps=sweeps).center
+    return center_with_info(x, phi, dim, keepdim, element_weight=element_weight, sweeps=sweeps).center
 
 
 def center_with_info(
@@ -89,13 +92,14 @@ def center_with_info(
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
-    weight: Tensor | None = None,
+    element_weight: Tensor | None = None,
     sweeps: int | None = None,
+    weight: Tensor | None = None,
 ) -> CenterInfo:
     """``center``, with the bound on its error and the number of sweeps it took.
 
     Args:
-        x, phi, dim, keepdim, weight, sweeps: as in ``center``.
+        x, phi, dim, keepdim, element_weight, sweeps, weight: as in ``center``.
 
     Shape:
         - all three results: the shape of ``center``'s output.
@@ -114,7 +118,7 @@ def center_with_info(
     if isinstance(power, Tensor):
         power = per_group(power, values.shape, dims, "phi")
     check_sweeps(sweeps)
-    share = weights(weight, values)
+    share = weights(renamed_weight(element_weight, weight), values)
     if not values.dim():
         values, dims, share = values.reshape(1), (0,), None if share is None else share.reshape(1)
     groups = Axes(dims)

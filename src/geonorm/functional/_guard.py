@@ -77,7 +77,7 @@ def guard(
     laid_out = x.movedim((samples, channels), (0, 1))
     share = None
     if mask is not None:
-        share = weights(mask, floating(x))
+        share = weights(mask, floating(x), "mask")
         assert share is not None
         share = share.movedim((samples, channels), (0, 1))
     verdict = judge_samples(laid_out, float(k), share)

@@ -101,7 +101,7 @@ def joint_center_with_info(
     samples, channels = sample_and_channel(x, sample_dim, channel_dim)
     power = _power(phi)
     values = x.detach().double().movedim((samples, channels), (0, 1))
-    share = None if mask is None else weights(mask, values.movedim((0, 1), (samples, channels)))
+    share = None if mask is None else weights(mask, values.movedim((0, 1), (samples, channels)), "mask")
     share = None if share is None else share.movedim((samples, channels), (0, 1))
     offset = values.new_zeros(values.shape[1])
     if values.dim() > 2:  # large offsets would cost the means of positions their digits

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ..ops import Segments, check_values
-from ._arguments import about_point, check_floor, exponent, floating, segments, weights
+from ._arguments import about_point, check_floor, exponent, floating, renamed_weight, segments, weights
 from ._center import check_sweeps
 from ._implicit import center_in_groups
 from ._spread import spread_of
@@ -19,8 +19,9 @@ def segment_center(
     batch: Tensor,
     batch_size: int | None = None,
     *,
-    weight: Tensor | None = None,
+    element_weight: Tensor | None = None,
     sweeps: int | None = None,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """The L^φ center of every segment and feature; see ``center``.
 
@@ -33,8 +34,9 @@ def segment_center(
         batch: int64, the segment of each row.
         batch_size: number of segments; the largest entry of ``batch`` plus one by default. Needed under
             ``torch.compile``.
-        weight: non-negative weights or a mask that broadcasts to ``x``.
+        element_weight: non-negative weights or a mask that broadcasts to ``x``.
         sweeps: as in ``center``.
+        weight: the old name of ``element_weight``, until 0.3.
 
     Shape:
         - x: ``(rows, *)``; batch: ``(rows,)``; output: ``(batch_size, *)``.
@@ -54,7 +56,7 @@ def segment_center(
     if isinstance(power, Tensor):
         power = of_segment(power, shape, "phi")
     check_sweeps(sweeps)
-    share = weights(by_row(weight, values), values)
+    share = weights(by_row(renamed_weight(element_weight, weight), values), values)
     groups = Segments(batch, number)
     check_values(share, groups)
     found = center_in_groups(values, power, share, groups, sweeps)
@@ -68,9 +70,10 @@ def segment_spread(
     batch_size: int | None = None,
     *,
     about: float | Tensor | None = None,
-    weight: Tensor | None = None,
+    element_weight: Tensor | None = None,
     phi: float = 1.5,
     floor: float = 0.05,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """The size of the deviations of every segment and feature from a point; see ``spread``.
 
@@ -81,9 +84,10 @@ def segment_spread(
         batch_size: number of segments; the largest entry of ``batch`` plus one by default. Needed under
             ``torch.compile``.
         about: the point, a number or a tensor that broadcasts to the output.
-        weight: non-negative weights or a mask that broadcasts to ``x``.
+        element_weight: non-negative weights or a mask that broadcasts to ``x``.
         phi: the exponent of the robust spread.
         floor: the floor of the robust spread.
+        weight: the old name of ``element_weight``, until 0.3.
 
     Shape:
         - x: ``(rows, *)``; batch: ``(rows,)``; output: ``(batch_size, *)``.
@@ -98,7 +102,7 @@ def segment_spread(
     values = floating(x)
     number = segments(values, batch, batch_size)
     shape = (number, *values.shape[1:])
-    share = weights(by_row(weight, values), values)
+    share = weights(by_row(renamed_weight(element_weight, weight), values), values)
     groups = Segments(batch, number)
     check_floor(floor)
     check_values(share, groups)

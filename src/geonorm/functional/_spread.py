@@ -13,7 +13,7 @@ from ..ops import Axes, Grouping, Rule, check_values
 from ..ops.problem import grouping_from_args, grouping_to_args, per_group
 from ..ops.torch.gaussian import robust_factor
 from ..ops.torch.spread import mean_abs_factor, power_mean
-from ._arguments import about_point, check_floor, floating, reduced_dims, spread_power, weights
+from ._arguments import about_point, check_floor, floating, reduced_dims, renamed_weight, spread_power, weights
 from ._implicit import center_in_groups
 
 _LARGEST_ROBUST_PHI = 100.0
@@ -26,9 +26,10 @@ def spread(
     keepdim: bool = False,
     *,
     about: float | Tensor | None = None,
-    weight: Tensor | None = None,
+    element_weight: Tensor | None = None,
     phi: float = 1.5,
     floor: float = 0.05,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """The size of the deviations z = x − a from a point a, one number per group.
 
@@ -49,10 +50,11 @@ def spread(
         dim: dimension or dimensions to reduce; all by default.
         keepdim: keep the reduced dimensions with size 1.
         about: the point a, a number or a tensor that broadcasts over the kept dimensions; 0 by default.
-        weight: non-negative weights or a mask that broadcasts to ``x``; entries with weight 0 are ignored.
+        element_weight: non-negative weights or a mask that broadcasts to ``x``; entries with weight 0 are ignored.
             A group in which all are 0 raises, or gives 0 where nobody may look at the weights, as in ``center``.
         phi: the exponent of the robust spread, from 1 (median absolute deviation) to 100.
         floor: f of the robust spread; 0 turns it off.
+        weight: the old name of ``element_weight``, until 0.3.
 
     Shape:
         - x: any; output: the kept dimensions, or all with the reduced ones of size 1.
@@ -67,7 +69,7 @@ def spread(
     """
     values = floating(x)
     dims = reduced_dims(values, dim)
-    share = weights(weight, values)
+    share = weights(renamed_weight(element_weight, weight), values)
     check_floor(floor)
     point = about_point(about)
     if isinstance(point, Tensor):

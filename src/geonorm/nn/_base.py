@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import math
-from typing import Any, NoReturn, TypedDict, TypeVar
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.nn import Parameter
 
-from ..functional._arguments import check_floor, exponent, spread_power
+from ..functional._arguments import check_floor, exponent, renamed_weight, spread_power
 from ..functional._center import check_sweeps
 from ..functional._spread import robust_exponent
 from ..ops import LearnedPhi
@@ -21,7 +23,7 @@ SINGLE_ELEMENT = ("error", "running", "identity")
 
 
 class AugOptions(TypedDict, total=False):
-    """The keyword-only arguments that every AugNorm layer takes after torch's own.
+    """The keyword-only arguments that every AugNorm layer takes after torch's own, to annotate a dict of them.
 
     Attributes:
         phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange). Default: 1.5.
@@ -29,11 +31,11 @@ class AugOptions(TypedDict, total=False):
         phi_range: the open range of a learned φ. Default: (1.2, 3.0).
         alpha: how much of the center is removed. Default: 1.0.
         learn_alpha: learn one α per channel, from ``alpha``. Default: ``False``.
-        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, an exponent in [1, ∞], or ``"robust"``. Default: ``"rms"``.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞]. Default: ``"rms"``.
         spread_phi: exponent of the robust spread. Default: 1.5.
         spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none. Default: 0.05.
-        grad_floor: share of the spread below which nearness to the center no longer raises a value's part of the
-            gradient; calms training for φ < 1.5. Default: 0.0.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. Default: 0.0.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do in training with one value per group: ``"error"`` (as torch), ``"running"`` (use the
             running statistics) or ``"identity"`` (the affine part only). Default: ``"error"``.
@@ -44,27 +46,12 @@ class AugOptions(TypedDict, total=False):
     phi_range: tuple[float, float]
     alpha: float
     learn_alpha: bool
-    spread: str | float
+    spread: Literal["rms", "mean_abs", "max_abs", "robust"] | float
     spread_phi: float
     spread_floor: float
     grad_floor: float
     sweeps: int | None
-    single_element: str
-
-
-_DEFAULTS: AugOptions = {
-    "phi": 1.5,
-    "learn_phi": False,
-    "phi_range": (1.2, 3.0),
-    "alpha": 1.0,
-    "learn_alpha": False,
-    "spread": "rms",
-    "spread_phi": 1.5,
-    "spread_floor": 0.05,
-    "grad_floor": 0.0,
-    "sweeps": None,
-    "single_element": "error",
-}
+    single_element: Literal["error", "running", "identity"]
 
 
 class NormLayer(nn.Module):
@@ -82,23 +69,26 @@ class NormLayer(nn.Module):
 
     _alpha_name = "alpha"
 
-    def _set_options(
-        self, given: AugOptions, phi_shape: tuple[int, ...], alpha_shape: tuple[int, ...], factory: dict[str, Any]
-    ) -> None:
-        unknown = sorted(set(given) - set(_DEFAULTS))
-        if "guard" in unknown:
-            raise TypeError(
-                f"{type(self).__name__}() takes no guard: it normalizes each sample by itself, and a guard judges the "
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = _with_hints(cls.__init__)  # type: ignore[method-assign]
+
+    @classmethod
+    def _no_such_argument(cls, name: str, known: list[str]) -> str:
+        """The words for a keyword argument that the layer does not take."""
+        if name == "guard":
+            return (
+                f"{cls.__name__}() takes no guard: it normalizes each sample by itself, and a guard judges the "
                 "samples of a batch by each other; use a norm over the batch, such as guardbn or augbn(guard=3)"
             )
-        if unknown:
-            known = [*_DEFAULTS, *_keyword_only(type(self))]
-            close = difflib.get_close_matches(unknown[0], known, n=1)
-            raise TypeError(
-                f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}"
-                + (f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}")
-            )
-        options: AugOptions = {**_DEFAULTS, **given}
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+        return f"{cls.__name__}() got an unexpected keyword argument {name!r}; {hint}"
+
+    def _set_options(
+        self, options: AugOptions, phi_shape: tuple[int, ...], alpha_shape: tuple[int, ...], factory: dict[str, Any]
+    ) -> None:
         if not 0 <= self.eps < math.inf:
             raise ValueError(f"expected eps >= 0 (got {self.eps})")
         self._set_exponent(options["phi"], options["learn_phi"], options["phi_range"], phi_shape, factory)
@@ -145,6 +135,8 @@ class NormLayer(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As any module; ``torch.fx`` gets one node for the layer, as for torch's own, and looks no further."""
+        if "weight" in kwargs:
+            kwargs["element_weight"] = renamed_weight(kwargs.get("element_weight"), kwargs.pop("weight"))
         if args and isinstance(args[0], Proxy):
             tracer: Any = args[0].tracer
             return tracer.create_proxy("call_module", tracer.path_of_module(self), args, kwargs)
@@ -225,10 +217,20 @@ class NormLayer(nn.Module):
         return ", ".join(parts)
 
 
-def _keyword_only(layer: type) -> list[str]:
-    """Names of the arguments that a layer takes by name, besides its options."""
-    parameters = inspect.signature(layer).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+def _with_hints(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that says which argument was meant when it is given one that it does not take."""
+    parameters = list(inspect.signature(init).parameters.values())[1:]
+    known = [parameter.name for parameter in parameters]
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+    @functools.wraps(init)
+    def hinting(self: NormLayer, *args: Any, **kwargs: Any) -> None:
+        unknown = [] if takes_all else [name for name in kwargs if name not in known]
+        if unknown:
+            raise TypeError(self._no_such_argument(unknown[0], known))
+        init(self, *args, **kwargs)
+
+    return hinting
 
 
 def check_batch_input(layer: Any, input: Tensor, ranks: tuple[int, ...]) -> None:
@@ -255,11 +257,11 @@ def no_running_statistics(layer: NormLayer) -> None:
         )
 
 
-def element_weight(mask: Tensor | None, weight: Tensor | None) -> Tensor | None:
+def mask_or_weight(mask: Tensor | None, element_weight: Tensor | None) -> Tensor | None:
     """The one of the two that was given."""
-    if mask is not None and weight is not None:
-        raise ValueError("expected mask or weight, not both; multiply them: weight=mask * weight")
-    return weight if mask is None else mask
+    if mask is not None and element_weight is not None:
+        raise ValueError("expected mask or element_weight, not both; multiply them: element_weight=mask * weight")
+    return element_weight if mask is None else mask
 
 
 Parameterlike = TypeVar("Parameterlike", Tensor, float | Tensor, Tensor | None)

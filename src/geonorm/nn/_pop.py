@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from torch import Tensor
 
@@ -13,11 +13,12 @@ from ._base import AugOptions, NormLayer
 
 
 class PopOptions(TypedDict, total=False):
-    """The keyword-only arguments that every POP-Norm layer takes after torch's own.
+    """The keyword-only arguments that every POP-Norm layer takes after torch's own, to annotate a dict of them.
 
     Attributes:
         kappa: the divisor κ. Default: 4.0.
-        spread: ``"rms"``, ``"mean_abs"`` or ``"max_abs"`` (l2, l1, l∞), or any kind of ``spread``. Default: ``"rms"``.
+        spread: ``"rms"``, ``"mean_abs"`` or ``"max_abs"`` (l2, l1, l∞), ``"robust"``, or an exponent in [1, ∞].
+            Default: ``"rms"``.
         center: whether to subtract the center. Default: ``True``.
         scale: whether to divide by the spread. Default: ``True``.
         shift: ``"add"`` (z = x − c + β) or ``"mul"`` (z = x − (1 + β)c). Default: ``"add"``.
@@ -28,11 +29,11 @@ class PopOptions(TypedDict, total=False):
     """
 
     kappa: float
-    spread: str | float
+    spread: Literal["rms", "mean_abs", "max_abs", "robust"] | float
     center: bool
     scale: bool
-    shift: str
-    order: str
+    shift: Literal["add", "mul"]
+    order: Literal["center_first", "scale_first"]
     phi: float
     learn_phi: bool
     phi_range: tuple[float, float]
@@ -40,7 +41,7 @@ class PopOptions(TypedDict, total=False):
     spread_floor: float
     grad_floor: float
     sweeps: int | None
-    single_element: str
+    single_element: Literal["error", "running", "identity"]
 
 
 class PopLayer(NormLayer):
@@ -48,18 +49,31 @@ class PopLayer(NormLayer):
 
     kappa: float
 
-    def _set_pop(self, given: PopOptions, phi_shape: tuple[int, ...], channels: int, factory: dict[str, Any]) -> None:
-        self.kappa = float(given.pop("kappa", 4.0))
-        self.center, self.scale = given.pop("center", True), given.pop("scale", True)
-        self.shift, self.order = given.pop("shift", "add"), given.pop("order", "center_first")
+    @classmethod
+    def _no_such_argument(cls, name: str, known: list[str]) -> str:
+        if name in ("alpha", "learn_alpha"):
+            return f"{cls.__name__}() got an unexpected keyword argument {name!r}; POP-Norm has shift"
+        return super()._no_such_argument(name, known)
+
+    def _set_pop(self, options: PopOptions, phi_shape: tuple[int, ...], channels: int, factory: dict[str, Any]) -> None:
+        self.kappa = float(options["kappa"])
+        self.center, self.scale = options["center"], options["scale"]
+        self.shift, self.order = options["shift"], options["order"]
         check_choices(self.kappa, self.shift, self.order)
-        for name in ("alpha", "learn_alpha"):
-            if name in given:
-                raise TypeError(
-                    f"{type(self).__name__}() got an unexpected keyword argument {name!r}; POP-Norm has shift"
-                )
-        options: AugOptions = {"phi": 2.0, **given}  # type: ignore[typeddict-item]
-        self._set_options(options, phi_shape, (channels,), factory)
+        center_and_spread = AugOptions(
+            phi=options["phi"],
+            learn_phi=options["learn_phi"],
+            phi_range=options["phi_range"],
+            alpha=1.0,
+            learn_alpha=False,
+            spread=options["spread"],
+            spread_phi=options["spread_phi"],
+            spread_floor=options["spread_floor"],
+            grad_floor=options["grad_floor"],
+            sweeps=options["sweeps"],
+            single_element=options["single_element"],
+        )
+        self._set_options(center_and_spread, phi_shape, (channels,), factory)
 
     def _pop(
         self,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from ..distributed import Group, group_name
 from ..functional._aug import aug_parts
 from ..ops import Axes, TooFewValues
-from ._base import AugOptions, along_channels, check_batch_input, element_weight, pass_through
+from ._base import AugOptions, along_channels, check_batch_input, mask_or_weight, pass_through
 from ._running import RunningNormLayer, values_per_channel
 
 
@@ -31,12 +30,35 @@ class _AugBatchNorm(RunningNormLayer):
         bias: bool = True,
         process_group: Group | None = None,
         guard: float | None = None,
-        **options: Unpack[AugOptions],
+        phi: float = 1.5,
+        learn_phi: bool = False,
+        phi_range: tuple[float, float] = (1.2, 3.0),
+        alpha: float = 1.0,
+        learn_alpha: bool = False,
+        spread: Literal["rms", "mean_abs", "max_abs", "robust"] | float = "rms",
+        spread_phi: float = 1.5,
+        spread_floor: float = 0.05,
+        grad_floor: float = 0.0,
+        sweeps: int | None = None,
+        single_element: Literal["error", "running", "identity"] = "error",
     ) -> None:
         super().__init__()
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
         self.process_group = group_name(process_group)
+        options = AugOptions(
+            phi=phi,
+            learn_phi=learn_phi,
+            phi_range=phi_range,
+            alpha=alpha,
+            learn_alpha=learn_alpha,
+            spread=spread,
+            spread_phi=spread_phi,
+            spread_floor=spread_floor,
+            grad_floor=grad_floor,
+            sweeps=sweeps,
+            single_element=single_element,
+        )
         self._set_options(options, (num_features,), (num_features,), factory)
         self._affine_parameters((num_features,), affine, affine and bias, factory)
         self._running_buffers(num_features, track_running_stats, factory)
@@ -44,10 +66,10 @@ class _AugBatchNorm(RunningNormLayer):
         self._absent_buffers_last()
         self.reset_parameters()
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
-        share = element_weight(mask, weight)
+        share = mask_or_weight(mask, element_weight)
         if input.numel() and not self._measures():
             return self._evaluate(input, share)
         groups = self._groups(input)
@@ -125,7 +147,19 @@ class AugBatchNorm1d(_AugBatchNorm):
         guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
             joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
             ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
-        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
+        phi_range: the open range of a learned φ.
+        alpha: how much of the center is removed.
+        learn_alpha: learn one α per channel, from ``alpha``.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
+            the running statistics) or ``"identity"`` (the affine part only).
 
     Shape:
         - Input and output: ``(N, C)`` or ``(N, C, L)``.
@@ -164,7 +198,19 @@ class AugBatchNorm2d(_AugBatchNorm):
         guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
             joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
             ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
-        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
+        phi_range: the open range of a learned φ.
+        alpha: how much of the center is removed.
+        learn_alpha: learn one α per channel, from ``alpha``.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
+            the running statistics) or ``"identity"`` (the affine part only).
 
     Shape:
         - Input and output: ``(N, C, H, W)``.
@@ -203,7 +249,19 @@ class AugBatchNorm3d(_AugBatchNorm):
         guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
             joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
             ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
-        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
+        phi_range: the open range of a learned φ.
+        alpha: how much of the center is removed.
+        learn_alpha: learn one α per channel, from ``alpha``.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
+            the running statistics) or ``"identity"`` (the affine part only).
 
     Shape:
         - Input and output: ``(N, C, D, H, W)``.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from ..functional._aug import aug_parts
-from ._base import AugOptions, NormLayer, element_weight, no_running_statistics, pass_through
+from ._base import AugOptions, NormLayer, mask_or_weight, no_running_statistics, pass_through
 
 
 class AugGraphNorm(NormLayer):
@@ -25,8 +24,18 @@ class AugGraphNorm(NormLayer):
         in_channels: number of features.
         eps: added to the squared spread.
         device, dtype: of the parameters.
-        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``; ``learn_alpha`` is ``True`` by default
-            here. φ and α are learned per feature.
+        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        learn_phi: learn φ inside ``phi_range``, one per feature, from ``phi``.
+        phi_range: the open range of a learned φ.
+        alpha: how much of the center is removed.
+        learn_alpha: learn one α per feature, from ``alpha``; on by default, as in GraphNorm.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: no effect here: a graph of one node is normalized as any other, as in GraphNorm.
 
     Shape:
         - x and output: ``(nodes, in_channels)``; batch: ``(nodes,)``, the graph of each node.
@@ -46,13 +55,36 @@ class AugGraphNorm(NormLayer):
         eps: float = 1e-5,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **options: Unpack[AugOptions],
+        *,
+        phi: float = 1.5,
+        learn_phi: bool = False,
+        phi_range: tuple[float, float] = (1.2, 3.0),
+        alpha: float = 1.0,
+        learn_alpha: bool = True,
+        spread: Literal["rms", "mean_abs", "max_abs", "robust"] | float = "rms",
+        spread_phi: float = 1.5,
+        spread_floor: float = 0.05,
+        grad_floor: float = 0.0,
+        sweeps: int | None = None,
+        single_element: Literal["error", "identity"] = "error",
     ) -> None:
         super().__init__()
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.in_channels, self.eps = in_channels, eps
-        with_alpha: AugOptions = {"learn_alpha": True, **options}
-        self._set_options(with_alpha, (in_channels,), (in_channels,), factory)
+        options = AugOptions(
+            phi=phi,
+            learn_phi=learn_phi,
+            phi_range=phi_range,
+            alpha=alpha,
+            learn_alpha=learn_alpha,
+            spread=spread,
+            spread_phi=spread_phi,
+            spread_floor=spread_floor,
+            grad_floor=grad_floor,
+            sweeps=sweeps,
+            single_element=single_element,
+        )
+        self._set_options(options, (in_channels,), (in_channels,), factory)
         no_running_statistics(self)
         self._affine_parameters((in_channels,), True, True, factory)
         self.reset_parameters()
@@ -64,9 +96,9 @@ class AugGraphNorm(NormLayer):
         batch_size: int | None = None,
         *,
         mask: Tensor | None = None,
-        weight: Tensor | None = None,
+        element_weight: Tensor | None = None,
     ) -> Tensor:
-        """Normalize ``x``; without ``batch`` all nodes are one graph. ``mask`` or ``weight`` as in the other layers."""
+        """Normalize ``x``; without ``batch`` all are one graph. ``mask`` and ``element_weight`` as in other layers."""
         if x.dim() != 2 or x.shape[1] != self.in_channels:
             raise ValueError(
                 f"expected x of shape (nodes, {self.in_channels}) (got {tuple(x.shape)}); "
@@ -83,7 +115,7 @@ class AugGraphNorm(NormLayer):
             alpha=self._alpha(),
             weight=self.weight,
             bias=self.bias,
-            element_weight=element_weight(mask, weight),
+            element_weight=mask_or_weight(mask, element_weight),
             batch=batch,
             batch_size=batch_size,
             measured=False,

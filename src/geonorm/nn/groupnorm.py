@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from ..functional._aug import aug_parts
 from ._base import (
@@ -14,7 +13,7 @@ from ._base import (
     NormLayer,
     Parameterlike,
     along_channels,
-    element_weight,
+    mask_or_weight,
     no_running_statistics,
     pass_through,
 )
@@ -76,7 +75,19 @@ class AugGroupNorm(ChannelGroups):
         affine: learn γ and β per channel.
         device, dtype: of the parameters.
         bias: with ``affine``, learn β too.
-        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ is learned per group, α per channel.
+        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        learn_phi: learn φ inside ``phi_range``, one per group, from ``phi``.
+        phi_range: the open range of a learned φ.
+        alpha: how much of the center is removed.
+        learn_alpha: learn one α per channel, from ``alpha``.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do with one value per group: ``"error"`` (as torch) or
+            ``"identity"`` (the affine part only).
 
     Shape:
         - Input and output: ``(N, C, *)``.
@@ -98,23 +109,46 @@ class AugGroupNorm(ChannelGroups):
         dtype: torch.dtype | None = None,
         *,
         bias: bool = True,
-        **options: Unpack[AugOptions],
+        phi: float = 1.5,
+        learn_phi: bool = False,
+        phi_range: tuple[float, float] = (1.2, 3.0),
+        alpha: float = 1.0,
+        learn_alpha: bool = False,
+        spread: Literal["rms", "mean_abs", "max_abs", "robust"] | float = "rms",
+        spread_phi: float = 1.5,
+        spread_floor: float = 0.05,
+        grad_floor: float = 0.0,
+        sweeps: int | None = None,
+        single_element: Literal["error", "identity"] = "error",
     ) -> None:
         super().__init__()
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self._set_groups(num_groups, num_channels)
         self.eps, self.affine = eps, affine
+        options = AugOptions(
+            phi=phi,
+            learn_phi=learn_phi,
+            phi_range=phi_range,
+            alpha=alpha,
+            learn_alpha=learn_alpha,
+            spread=spread,
+            spread_phi=spread_phi,
+            spread_floor=spread_floor,
+            grad_floor=grad_floor,
+            sweeps=sweeps,
+            single_element=single_element,
+        )
         self._set_options(options, (num_groups,), (num_channels,), factory)
         no_running_statistics(self)
         self._affine_parameters((num_channels,), affine, affine and bias, factory)
         self.reset_parameters()
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         self._check(input)
         if not input.numel() or self._is_single(input):
             return pass_through(input, along_channels(self.weight, input), along_channels(self.bias, input))
-        share = element_weight(mask, weight)
+        share = mask_or_weight(mask, element_weight)
         output, _ = aug_parts(
             self._split(input, input),
             tuple(range(2, input.dim() + 1)),

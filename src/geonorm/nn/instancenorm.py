@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from ..functional._aug import aug_parts
 from ..ops import Running, statistics_paused
-from ._base import AugOptions, along_channels, element_weight, pass_through
+from ._base import AugOptions, along_channels, mask_or_weight, pass_through
 from ._running import RunningNormLayer
 
 
@@ -29,23 +28,48 @@ class _AugInstanceNorm(RunningNormLayer):
         dtype: torch.dtype | None = None,
         *,
         bias: bool = True,
-        **options: Unpack[AugOptions],
+        phi: float = 1.5,
+        learn_phi: bool = False,
+        phi_range: tuple[float, float] = (1.2, 3.0),
+        alpha: float = 1.0,
+        learn_alpha: bool = False,
+        spread: Literal["rms", "mean_abs", "max_abs", "robust"] | float = "rms",
+        spread_phi: float = 1.5,
+        spread_floor: float = 0.05,
+        grad_floor: float = 0.0,
+        sweeps: int | None = None,
+        single_element: Literal["error", "running", "identity"] = "error",
     ) -> None:
         super().__init__()
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
+        options = AugOptions(
+            phi=phi,
+            learn_phi=learn_phi,
+            phi_range=phi_range,
+            alpha=alpha,
+            learn_alpha=learn_alpha,
+            spread=spread,
+            spread_phi=spread_phi,
+            spread_floor=spread_floor,
+            grad_floor=grad_floor,
+            sweeps=sweeps,
+            single_element=single_element,
+        )
         self._set_options(options, (num_features,), (num_features,), factory)
         self._affine_parameters((num_features,), affine, affine and bias, factory)
         self._running_buffers(num_features, track_running_stats, factory)
         self._absent_buffers_last()
         self.reset_parameters()
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         self._check(input)
-        share = element_weight(mask, weight)
+        share = mask_or_weight(mask, element_weight)
         if input.dim() == self._ranks[0]:
-            return self.forward(input.unsqueeze(0), weight=None if share is None else share.unsqueeze(0)).squeeze(0)
+            return self.forward(
+                input.unsqueeze(0), element_weight=None if share is None else share.unsqueeze(0)
+            ).squeeze(0)
         gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
         if not input.numel():
             return pass_through(input, gamma, beta)
@@ -127,7 +151,19 @@ class AugInstanceNorm1d(_AugInstanceNorm):
         track_running_stats: keep running statistics and use them in evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
-        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
+        phi_range: the open range of a learned φ.
+        alpha: how much of the center is removed.
+        learn_alpha: learn one α per channel, from ``alpha``.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do with one value per channel and sample: ``"error"`` (as torch), ``"running"`` (use the
+            running statistics) or ``"identity"`` (the affine part only).
 
     Shape:
         - Input and output: ``(N, C, L)``, or without N.
@@ -158,7 +194,19 @@ class AugInstanceNorm2d(_AugInstanceNorm):
         track_running_stats: keep running statistics and use them in evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
-        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
+        phi_range: the open range of a learned φ.
+        alpha: how much of the center is removed.
+        learn_alpha: learn one α per channel, from ``alpha``.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do with one value per channel and sample: ``"error"`` (as torch), ``"running"`` (use the
+            running statistics) or ``"identity"`` (the affine part only).
 
     Shape:
         - Input and output: ``(N, C, H, W)``, or without N.
@@ -189,7 +237,19 @@ class AugInstanceNorm3d(_AugInstanceNorm):
         track_running_stats: keep running statistics and use them in evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
-        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. φ and α are learned per channel.
+        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
+        phi_range: the open range of a learned φ.
+        alpha: how much of the center is removed.
+        learn_alpha: learn one α per channel, from ``alpha``.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do with one value per channel and sample: ``"error"`` (as torch), ``"running"`` (use the
+            running statistics) or ``"identity"`` (the affine part only).
 
     Shape:
         - Input and output: ``(N, C, D, H, W)``, or without N.

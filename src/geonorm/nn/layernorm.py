@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from ..functional._aug import aug_parts
-from ._base import AugOptions, NormLayer, element_weight, no_running_statistics, pass_through
+from ._base import AugOptions, NormLayer, mask_or_weight, no_running_statistics, pass_through
 
 
 class AugLayerNorm(NormLayer):
@@ -27,7 +26,19 @@ class AugLayerNorm(NormLayer):
         elementwise_affine: learn γ and β, one per element of ``normalized_shape``.
         bias: with ``elementwise_affine``, learn β too.
         device, dtype: of the parameters.
-        options: φ, α, spread and the rest, see ``geonorm.nn.AugOptions``. One φ is learned for all, α per element.
+        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        learn_phi: learn φ inside ``phi_range``, one for all, from ``phi``.
+        phi_range: the open range of a learned φ.
+        alpha: how much of the center is removed.
+        learn_alpha: learn one α per element of ``normalized_shape``, from ``alpha``.
+        spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do with one value per group: ``"error"`` (normalize it to β, as torch) or
+            ``"identity"`` (the affine part only).
 
     Shape:
         - Input and output: ``(*, *normalized_shape)``; also jagged nested tensors, ragged in an earlier dimension.
@@ -47,12 +58,36 @@ class AugLayerNorm(NormLayer):
         bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **options: Unpack[AugOptions],
+        *,
+        phi: float = 1.5,
+        learn_phi: bool = False,
+        phi_range: tuple[float, float] = (1.2, 3.0),
+        alpha: float = 1.0,
+        learn_alpha: bool = False,
+        spread: Literal["rms", "mean_abs", "max_abs", "robust"] | float = "rms",
+        spread_phi: float = 1.5,
+        spread_floor: float = 0.05,
+        grad_floor: float = 0.0,
+        sweeps: int | None = None,
+        single_element: Literal["error", "identity"] = "error",
     ) -> None:
         super().__init__()
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        options = AugOptions(
+            phi=phi,
+            learn_phi=learn_phi,
+            phi_range=phi_range,
+            alpha=alpha,
+            learn_alpha=learn_alpha,
+            spread=spread,
+            spread_phi=spread_phi,
+            spread_floor=spread_floor,
+            grad_floor=grad_floor,
+            sweeps=sweeps,
+            single_element=single_element,
+        )
         self._set_options(options, (), shape, factory)
         no_running_statistics(self)
         self._affine_parameters(shape, elementwise_affine, elementwise_affine and bias, factory)
@@ -61,11 +96,11 @@ class AugLayerNorm(NormLayer):
         # unless one of them has a hook.
         self.register_forward_pre_hook(_be_called)
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         rank = len(self.normalized_shape)
         if input.is_nested and input.layout == torch.jagged:
-            return self._jagged(input, element_weight(mask, weight))
+            return self._jagged(input, mask_or_weight(mask, element_weight))
         if tuple(input.shape[-rank:]) != self.normalized_shape:
             raise RuntimeError(
                 f"Given normalized_shape={list(self.normalized_shape)}, expected input with shape "
@@ -81,7 +116,7 @@ class AugLayerNorm(NormLayer):
             alpha=self._alpha(),
             weight=self.weight,
             bias=self.bias,
-            element_weight=element_weight(mask, weight),
+            element_weight=mask_or_weight(mask, element_weight),
             measured=False,
             empty_ok=True,
             **self._function_options(),
@@ -92,7 +127,7 @@ class AugLayerNorm(NormLayer):
         rank, ragged = len(self.normalized_shape), input._ragged_idx  # type: ignore[attr-defined]
         if share is not None and not (share.is_nested and share.shape == input.shape):
             raise ValueError(
-                "expected mask or weight to be a jagged nested tensor of the same shape as the input (got "
+                "expected mask or element_weight to be a jagged nested tensor of the same shape as the input (got "
                 f"{'another one' if share.is_nested else f'a plain tensor of shape {tuple(share.shape)}'}); "
                 "tokens that are not there need no mask"
             )
@@ -101,7 +136,7 @@ class AugLayerNorm(NormLayer):
                 f"Given normalized_shape={list(self.normalized_shape)}, expected an input whose last {rank} dimensions "
                 f"are not ragged (got dimension {ragged} of {input.dim()} ragged); pad it and mask the padding"
             )
-        output = self.forward(input.values(), weight=None if share is None else share.values())
+        output = self.forward(input.values(), element_weight=None if share is None else share.values())
         jagged: Any = input
         return torch.nested.nested_tensor_from_jagged(
             output, jagged.offsets(), lengths=jagged.lengths(), jagged_dim=ragged

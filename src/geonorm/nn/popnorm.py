@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from ..distributed import Group, group_name
 from ..functional import NormStatistics
@@ -16,7 +15,7 @@ from ..functional._pop import pop_parameters
 from ..functional._pull import pull
 from ..ops import Axes, TooFewValues, follow
 from ..ops.torch.guard import judge_samples
-from ._base import along_channels, check_batch_input, element_weight
+from ._base import along_channels, check_batch_input, mask_or_weight
 from ._pop import PopLayer, PopOptions
 from ._running import CENTER, SCALE, Kin, RunningNormLayer, choose, values_per_channel
 
@@ -39,12 +38,41 @@ class _PopNorm(PopLayer, RunningNormLayer):
         bias: bool = True,
         process_group: Group | None = None,
         guard: float | None = None,
-        **options: Unpack[PopOptions],
+        kappa: float = 4.0,
+        spread: Literal["rms", "mean_abs", "max_abs", "robust"] | float = "rms",
+        center: bool = True,
+        scale: bool = True,
+        shift: Literal["add", "mul"] = "add",
+        order: Literal["center_first", "scale_first"] = "center_first",
+        phi: float = 2.0,
+        learn_phi: bool = False,
+        phi_range: tuple[float, float] = (1.2, 3.0),
+        spread_phi: float = 1.5,
+        spread_floor: float = 0.05,
+        grad_floor: float = 0.0,
+        sweeps: int | None = None,
+        single_element: Literal["error", "running", "identity"] = "error",
     ) -> None:
         super().__init__()
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
         self.process_group = group_name(process_group)
+        options = PopOptions(
+            kappa=kappa,
+            spread=spread,
+            center=center,
+            scale=scale,
+            shift=shift,
+            order=order,
+            phi=phi,
+            learn_phi=learn_phi,
+            phi_range=phi_range,
+            spread_phi=spread_phi,
+            spread_floor=spread_floor,
+            grad_floor=grad_floor,
+            sweeps=sweeps,
+            single_element=single_element,
+        )
         self._set_pop(options, (num_features,), num_features, factory)
         self._affine_parameters((num_features,), affine and self.scale, affine and bias and self.center, factory)
         self._running_buffers(num_features, track_running_stats, factory)
@@ -62,10 +90,10 @@ class _PopNorm(PopLayer, RunningNormLayer):
             if buffer is not None:
                 torch.nn.init.ones_(buffer)
 
-    def forward(self, input: Tensor, *, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Normalize ``input``; ``mask`` or ``weight`` (broadcast to it) say how much each element counts."""
+    def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
+        """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input, self._ranks)
-        share = element_weight(mask, weight)
+        share = mask_or_weight(mask, element_weight)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
         if values == 0 or (values == 1 and self.training):
@@ -186,7 +214,22 @@ class PopNorm1d(_PopNorm):
         guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
             joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
             ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
-        options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
+        kappa: the divisor κ.
+        spread: ``"rms"``, ``"mean_abs"`` or ``"max_abs"`` (l2, l1, l∞), ``"robust"``, or an exponent in [1, ∞].
+        center: whether to subtract the center.
+        scale: whether to divide by the spread.
+        shift: ``"add"`` (z = x − c + β) or ``"mul"`` (z = x − (1 + β)c).
+        order: ``"center_first"``, or ``"scale_first"`` to divide by the spread about 0.
+        phi: exponent of the center; POP-Norm's own is 2, the mean.
+        learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
+        phi_range: the open range of a learned φ.
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
+            the running statistics) or ``"identity"`` (the input as it is).
 
     Shape:
         - Input and output: ``(N, C)`` or ``(N, C, L)``.
@@ -223,7 +266,22 @@ class PopNorm2d(_PopNorm):
         guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
             joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
             ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
-        options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
+        kappa: the divisor κ.
+        spread: ``"rms"``, ``"mean_abs"`` or ``"max_abs"`` (l2, l1, l∞), ``"robust"``, or an exponent in [1, ∞].
+        center: whether to subtract the center.
+        scale: whether to divide by the spread.
+        shift: ``"add"`` (z = x − c + β) or ``"mul"`` (z = x − (1 + β)c).
+        order: ``"center_first"``, or ``"scale_first"`` to divide by the spread about 0.
+        phi: exponent of the center; POP-Norm's own is 2, the mean.
+        learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
+        phi_range: the open range of a learned φ.
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
+            the running statistics) or ``"identity"`` (the input as it is).
 
     Shape:
         - Input and output: ``(N, C, H, W)``.
@@ -260,7 +318,22 @@ class PopNorm3d(_PopNorm):
         guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
             joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
             ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
-        options: κ, spread, parts and order, see ``geonorm.nn.PopOptions``. φ is learned per channel.
+        kappa: the divisor κ.
+        spread: ``"rms"``, ``"mean_abs"`` or ``"max_abs"`` (l2, l1, l∞), ``"robust"``, or an exponent in [1, ∞].
+        center: whether to subtract the center.
+        scale: whether to divide by the spread.
+        shift: ``"add"`` (z = x − c + β) or ``"mul"`` (z = x − (1 + β)c).
+        order: ``"center_first"``, or ``"scale_first"`` to divide by the spread about 0.
+        phi: exponent of the center; POP-Norm's own is 2, the mean.
+        learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
+        phi_range: the open range of a learned φ.
+        spread_phi: exponent of the robust spread.
+        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
+        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
+            calms training for φ < 1.5. 0 for the exact gradient.
+        sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
+        single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
+            the running statistics) or ``"identity"`` (the input as it is).
 
     Shape:
         - Input and output: ``(N, C, D, H, W)``.

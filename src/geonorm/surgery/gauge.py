@@ -60,7 +60,7 @@ class Gauge:
         if self.per_instance:
             self.is_finite = self.is_finite and bool(x.isfinite().all())
             self.shadow.momentum = x.shape[0] / self.values
-            self.shadow(x, **({} if share is None else {"weight": share}))
+            self.shadow(x, **({} if share is None else {"element_weight": share}))
             return
         if share is not None:
             share, x = share.double(), torch.where(share > 0, x, 0.0)
@@ -101,7 +101,7 @@ class Gauge:
         own = float((x.numel() if share is None else share.sum()) / x.shape[1])
         self._averaged += own
         self.shadow.momentum = own / self._averaged
-        self.shadow(x, **({} if share is None else {"weight": share}))
+        self.shadow(x, **({} if share is None else {"element_weight": share}))
 
     def finish(self) -> None:
         """Measure the inputs that were kept, and let them go."""
@@ -115,7 +115,7 @@ class Gauge:
         self.kept = None
         shape = [1, len(values), *[1] * (self.layer._ranks[-1] - 3), values.shape[1]]
         self.shadow.momentum = 1.0
-        self.shadow(values.view(shape), **({} if whole is None else {"weight": whole.view(shape)}))
+        self.shadow(values.view(shape), **({} if whole is None else {"element_weight": whole.view(shape)}))
 
     def commit(self, report: Report) -> None:
         """The measured statistics into the layer's own buffers, or the reason why not."""
@@ -157,7 +157,7 @@ class Gauge:
 
 def share_of(x: Tensor, kwargs: dict[str, Any]) -> Tensor | None:
     """How much each value counts, as the layer was told."""
-    share: Tensor | None = kwargs.get("mask") if kwargs.get("mask") is not None else kwargs.get("weight")
+    share: Tensor | None = kwargs.get("mask") if kwargs.get("mask") is not None else kwargs.get("element_weight")
     return None if share is None else share.expand_as(x)
 
 

@@ -85,6 +85,7 @@ def _with_input(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a norm with another input."""
     kwargs = {
-        name: share if name in ("mask", "weight") and value is not None else value for name, value in kwargs.items()
+        name: share if name in ("mask", "element_weight") and value is not None else value
+        for name, value in kwargs.items()
     }
     return ((x, *inputs[1:]), kwargs) if inputs else ((), {**kwargs, "input": x})

@@ -33,7 +33,7 @@ def test_bound_is_never_below_the_true_error(weighting: str) -> None:
             weight = (rng.random(x.shape) < 0.7).astype(dtype)
         weight[:, 0] = np.maximum(weight[:, 0], 0.5)
         given = None if weighting == "none" else torch.from_numpy(weight)
-        info = center_with_info(torch.from_numpy(x), phi, 1, keepdim=True, weight=given)
+        info = center_with_info(torch.from_numpy(x), phi, 1, keepdim=True, element_weight=given)
         found = info.center.double().numpy().astype(np.longdouble)
         inside = holds_the_center(x, weight, phi, found, info.bound.numpy().astype(np.longdouble))
         assert inside.all(), f"φ={phi}, {dtype.__name__}, m={members}: rows {np.flatnonzero(~inside)}"
@@ -78,9 +78,9 @@ def test_tiles_do_not_change_the_result(
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(shape, generator=generator, dtype=torch.float64).relu()
     weight = torch.rand(shape, generator=generator, dtype=torch.float64) if weighted else None
-    whole = center_with_info(x, 1.3, 1, weight=weight)
+    whole = center_with_info(x, 1.3, 1, element_weight=weight)
     monkeypatch.setattr(solver, "_TILE", 64)
-    tiled = center_with_info(x, 1.3, 1, weight=weight)
+    tiled = center_with_info(x, 1.3, 1, element_weight=weight)
     torch.testing.assert_close(tiled.center, whole.center, rtol=0, atol=1e-14)
 
 

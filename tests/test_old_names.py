@@ -1,0 +1,48 @@
+"""Names that changed: the old one works until it goes, and says so where it was written."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import geonorm
+from geonorm.functional import center, center_with_info, segment_center, segment_spread, spread
+
+X, SHARE, BATCH = torch.randn(6, 3), torch.rand(6, 3) + 0.1, torch.tensor([0, 0, 0, 1, 1, 1])
+CALLS: dict[str, Callable[..., Tensor]] = {
+    "center": lambda **given: center(X, 1.5, 0, **given),
+    "center_with_info": lambda **given: center_with_info(X, 1.5, 0, **given).center,
+    "spread": lambda **given: spread(X, "rms", 0, **given),
+    "segment_center": lambda **given: segment_center(X, 1.5, BATCH, **given),
+    "segment_spread": lambda **given: segment_spread(X, "rms", BATCH, **given),
+    "AugBatchNorm1d": lambda **given: geonorm.AugBatchNorm1d(3)(X, **given),
+    "AugInstanceNorm1d": lambda **given: geonorm.AugInstanceNorm1d(6)(X, **given),
+    "AugLayerNorm": lambda **given: geonorm.AugLayerNorm(3)(X, **given),
+    "AugGroupNorm": lambda **given: geonorm.AugGroupNorm(1, 3)(X, **given),
+    "AugGraphNorm": lambda **given: geonorm.AugGraphNorm(3)(X, BATCH, **given),
+    "PopNorm1d": lambda **given: geonorm.PopNorm1d(3)(X, **given),
+    "PopInstanceNorm1d": lambda **given: geonorm.PopInstanceNorm1d(6)(X[None], **given),
+    "PopGroupNorm": lambda **given: geonorm.PopGroupNorm(1, 3)(X, **given),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_weight_is_element_weight(name: str) -> None:
+    call = CALLS[name]
+    with pytest.warns(DeprecationWarning, match=r"weight= is now element_weight=; weight= will go in 0\.3") as seen:
+        found = call(weight=SHARE)
+    assert [warning.filename for warning in seen] == [__file__]
+    assert torch.equal(found, call(element_weight=SHARE))
+    assert not torch.equal(found, call())
+    assert torch.equal(call(weight=None), call())
+    with pytest.raises(TypeError, match="weight= is its old name"):
+        call(weight=SHARE, element_weight=SHARE)
+
+
+def test_recalibrate_counts_what_the_old_name_says() -> None:
+    old, new = geonorm.AugBatchNorm1d(3), geonorm.AugBatchNorm1d(3)
+    with pytest.warns(DeprecationWarning, match="element_weight"):
+        geonorm.recalibrate(old, [X], lambda layer, x: layer(x, weight=SHARE))
+    geonorm.recalibrate(new, [X], lambda layer, x: layer(x, element_weight=SHARE))
+    assert all(torch.equal(*pair) for pair in zip(old.buffers(), new.buffers(), strict=True))
