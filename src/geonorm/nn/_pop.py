@@ -47,6 +47,8 @@ class PopOptions(TypedDict, total=False):
 class PopLayer(NormLayer):
     """The parameters γ (``weight``) and β (``bias``, the shift), and POP-Norm's choices."""
 
+    placement = "before"
+
     kappa: float
 
     @classmethod

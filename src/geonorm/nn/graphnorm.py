@@ -47,6 +47,11 @@ class AugGraphNorm(NormLayer):
         torch.Size([5, 4])
     """
 
+    axes = "graph"
+    twin = "torch_geometric.nn.norm.graph_norm.GraphNorm"
+    sizes = ("in_channels",)
+    shared_arguments = ("eps",)
+
     _alpha_name = "mean_scale"
 
     def __init__(

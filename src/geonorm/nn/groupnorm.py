@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..functional._aug import aug_parts
 from ._base import (
@@ -21,6 +21,9 @@ from ._base import (
 
 class ChannelGroups(NormLayer):
     """Layers that split the channels of each sample into groups."""
+
+    axes = "group"
+    sizes = ("num_groups", "num_channels")
 
     num_groups: int
     num_channels: int
@@ -98,6 +101,8 @@ class AugGroupNorm(ChannelGroups):
         >>> layer(torch.randn(3, 6, 4, 4)).shape
         torch.Size([3, 6, 4, 4])
     """
+
+    twin = nn.GroupNorm
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..functional._aug import aug_parts
 from ._base import AugOptions, NormLayer, mask_or_weight, no_running_statistics, pass_through
@@ -49,6 +49,11 @@ class AugLayerNorm(NormLayer):
         >>> layer(torch.randn(2, 5, 8)).shape
         torch.Size([2, 5, 8])
     """
+
+    axes = "layer"
+    twin = nn.LayerNorm
+    sizes = ("normalized_shape",)
+    shared_arguments = ("eps", "elementwise_affine")
 
     def __init__(
         self,

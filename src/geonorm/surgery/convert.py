@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from ..introspect.layouts import dress, factory_of, is_frozen, is_norm, is_ours, layout_of, why_bound, why_unknown
+from ..introspect.layouts import factory_of, is_frozen, is_norm, is_ours, layout_of, why_bound, why_unknown
 from ..introspect.pairing import why_not_channels
 from ..introspect.pairs import Graph, Pairs, choose, declared, trace
 from ..introspect.select import Places, Where, check_model, chosen
@@ -21,6 +21,7 @@ from .report import Change, Left, Report
 from .revert import restored, revert
 from .successor import build, take_over, why_not
 from .transformers import settle_fast_paths
+from .wrap_like import wrap_like
 
 KEEP = ("parameters", "statistics", "hooks")
 
@@ -195,7 +196,7 @@ class _Surgeon:
         if step.new is step.original:  # back to what it was
             revert(self.model, where=lambda name, module: module is step.old)
         else:
-            dress(step.new, step.original)
+            wrap_like(step.new, step.original)
             self._carry_extras(step)
             step.new.training = step.old.training
             has_hooks = "hooks" in self.keep

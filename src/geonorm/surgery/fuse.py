@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_map
 
 from ..introspect.layouts import (
     PLAIN,
-    dress,
     evaluation_affine,
     is_norm,
     is_ours,
@@ -29,6 +28,7 @@ from .holders import Holders
 from .memory import Standin, forget, memory_of, users_hooks
 from .placement import PRE_NORM, is_pre_norm, normalize_input, take_off
 from .report import Change, Left, Report
+from .wrap_like import wrap_like
 
 _TOLERANCE = 1e-5
 _SPARE = 10  # how many times its own rounding a fused model may differ; deep networks were found at 3 and below
@@ -240,14 +240,14 @@ def _why_not(
     return ""
 
 
-def _dressed_as(norm: nn.Module) -> nn.Module:
+def _wrapped_as(norm: nn.Module) -> nn.Module:
     """The module whose own forward says what happens around the norm."""
     memory = memory_of(norm)
     return norm if memory is None else memory.original
 
 
 def _is_activated(norm: nn.Module) -> bool:
-    return own_forward(_dressed_as(norm)) not in (PLAIN, None)
+    return own_forward(_wrapped_as(norm)) not in (PLAIN, None)
 
 
 @torch.no_grad()
@@ -268,7 +268,7 @@ def _work_in(pair: _Pair, modules: dict[str, nn.Module], places: Places) -> str:
         take_off(operation)
         return ""
     stand_in = Standin(copies=pair.before)
-    dress(stand_in, _dressed_as(norm))
+    wrap_like(stand_in, _wrapped_as(norm))
     stand_in.training = norm.training
     places.replace(norm, stand_in)
     return ""

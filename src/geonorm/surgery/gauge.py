@@ -113,7 +113,7 @@ class Gauge:
         if any(share is not None for share in shares):
             whole = torch.cat([torch.ones_like(x) if share is None else share.to(x) for x, share in self.kept], 1)
         self.kept = None
-        shape = [1, len(values), *[1] * (self.layer._ranks[-1] - 3), values.shape[1]]
+        shape = [1, len(values), *[1] * (self.layer.spatial_dims - 1), values.shape[1]]
         self.shadow.momentum = 1.0
         self.shadow(values.view(shape), **({} if whole is None else {"element_weight": whole.view(shape)}))
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _WrappedHook
 
-from ..introspect.layouts import AROUND, is_ours
+from ..introspect.layouts import is_ours
 from ..nn.layernorm import _be_called
+from .wrap_like import WRAPPING_HOOKS
 
 MEMORY = "_geonorm_memory"
 HOOKS = (
@@ -30,7 +31,7 @@ STATE_HOOKS = (
     "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )
-_INTERNAL = (_be_called, *AROUND)
+_INTERNAL = (_be_called, *WRAPPING_HOOKS)
 
 
 @dataclass

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import Parameter
 
 from .. import nn as ours
-from ..introspect.layouts import factory_of, is_ours, layout_of
+from ..introspect.layouts import build_layer, factory_of, is_ours, layout_of
 from ..introspect.select import Places, Where, check_model, chosen
 from .extras import carry_extras
 from .freeze import carry_freeze
@@ -151,22 +151,13 @@ def _move(twin: nn.Module, factory: dict[str, Any]) -> None:
 
 def _torch_twin(module: nn.Module) -> nn.Module | None:
     """A torch layer with the arguments of one of ours that was built, not converted."""
-    layout = layout_of(module)
-    if layout is None or layout.axes == "graph" or not is_ours(module):
+    layout, twin = layout_of(module), getattr(module, "twin", None)
+    if layout is None or not is_ours(module) or not isinstance(twin, type):
         return None
     arguments = {**layout.arguments, **factory_of(module)}
-    if layout.axes == "layer":
-        return nn.LayerNorm(layout.channels, **arguments)
-    if layout.axes == "group":
-        kind: Any = lambda channels, groups, **rest: nn.GroupNorm(groups, channels, **rest)  # noqa: E731
-        takes = inspect.signature(nn.GroupNorm).parameters
-    else:
-        kind = getattr(nn, f"{'Batch' if layout.axes == 'batch' else 'Instance'}Norm{layout.dim}d")
-        takes = inspect.signature(kind).parameters
-    if "bias" not in takes:  # torch before it could leave out β
+    if "bias" not in inspect.signature(twin).parameters:  # torch before it could leave out β
         arguments.pop("bias", None)
-    layer: nn.Module = kind(layout.channels, **arguments)
-    return layer
+    return build_layer(twin, layout.channels, arguments)
 
 
 def _without_twin(module: Any) -> list[str]:

@@ -7,14 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .. import nn as ours
-from ..introspect.layouts import Layout, is_ours, layout_of
+from ..introspect.layouts import Layout, build_layer, is_ours, layer_for, layout_of
 from ..nn.specs import Spec
-
-_AUG = {
-    "batch": {dim: getattr(ours, f"AugBatchNorm{dim}d") for dim in (1, 2, 3)},
-    "instance": {dim: getattr(ours, f"AugInstanceNorm{dim}d") for dim in (1, 2, 3)},
-}
 
 
 def target_axes(spec: Spec, layout: Layout) -> str:
@@ -50,14 +44,7 @@ def build(spec: Spec, layout: Layout, factory: dict[str, Any]) -> nn.Module:
     if spec.norm.axes != "same":
         assert spec.norm.build is not None
         return spec.norm.build(layout.channels, layout.dim or 2, **arguments)
-    if axes == "layer":
-        return ours.AugLayerNorm(layout.channels, **arguments)
-    if axes == "group":
-        return ours.AugGroupNorm(arguments.pop("groups"), layout.channels, **arguments)
-    if axes == "graph":
-        return ours.AugGraphNorm(layout.channels, **arguments)
-    layer: nn.Module = _AUG[axes][layout.dim or 2](layout.channels, **arguments)
-    return layer
+    return build_layer(layer_for(layout), layout.channels, arguments)
 
 
 def take_over(source: Any, new: Any, keep: tuple[str, ...]) -> str:
