@@ -1,6 +1,6 @@
 """What the lab's runner costs over a bare training loop of the same model, batches and tests: one number for the docs.
 
-``python benchmarks/lab.py`` takes CPU time, in shuffled order; two minutes on a quiet machine.
+``python -m benchmarks.lab`` takes CPU time, in shuffled order; two minutes on a quiet machine.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from run import DOCS, keep
 from torch import nn
 
+from benchmarks.run import DOCS, keep
 from geonorm.lab import Recipe, Store
 from geonorm.lab.batches import shuffled
 from geonorm.lab.choices import parse_evaluation

@@ -1,6 +1,6 @@
 """The pictures of the pages on concepts, each computed and drawn anew: the same bytes every time.
 
-``python benchmarks/pictures.py`` takes a quarter of a minute and writes ``docs/images``. Values are rounded before they
+``python -m benchmarks.pictures`` takes a quarter of a minute and writes ``docs/images``. Values are rounded before they
 are drawn, so that the last digits of a sum show nowhere.
 """
 
