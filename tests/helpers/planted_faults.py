@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-_FOLDER = Path(__file__).parents[1] / "benchmarks"
+_FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def _load(name: str) -> ModuleType:
