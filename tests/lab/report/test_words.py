@@ -13,7 +13,7 @@ from geonorm.lab.report.contents import gather
 from geonorm.lab.report.phrases import circumstances
 from geonorm.lab.report.words import cautions
 from geonorm.lab.results import Column
-from made_up import around, made_up
+from helpers.fake_comparison import accuracies_around, fake_comparison
 
 OFFSET = "offset(share=0.1)"
 LEVELS = {
@@ -23,7 +23,9 @@ LEVELS = {
 
 
 def test_a_clear_difference(tmp_path: Path) -> None:
-    found = made_up(tmp_path / "r.sqlite", ["bn", "ln", "median"], around(LEVELS), corruptions=["clean", OFFSET])
+    found = fake_comparison(
+        tmp_path / "r.sqlite", ["bn", "ln", "median"], accuracies_around(LEVELS), corruptions=["clean", OFFSET]
+    )
     text = report.answer(found)
     assert text == (
         "On clean data, the other two norms are within noise of BatchNorm (97.9–98.0 %). With 10 % of the "
@@ -36,7 +38,7 @@ def test_a_clear_difference(tmp_path: Path) -> None:
 
 def test_the_best_is_named_with_those_level_with_it(tmp_path: Path) -> None:
     levels = {**LEVELS, ("median", "clean"): 0.98, ("bn", "clean"): 0.5}
-    found = made_up(tmp_path / "r.sqlite", ["bn", "ln", "median"], around(levels))
+    found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln", "median"], accuracies_around(levels))
     assert "is within noise of it." in report.answer(found)
 
 
@@ -44,7 +46,7 @@ def test_higher_but_within_noise_of_the_baseline(tmp_path: Path) -> None:
     def accuracy(norm: str, corruption: str, seed: int) -> float:
         return {"bn": [0.95, 0.97, 0.93, 0.96, 0.94], "ln": [0.96, 0.96, 0.961, 0.959, 0.96]}.get(norm, [0.5] * 5)[seed]
 
-    found = made_up(tmp_path / "r.sqlite", ["bn", "ln", "gn"], accuracy)
+    found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln", "gn"], accuracy)
     assert report.answer(found) == (
         "On clean data, none is better than BatchNorm (95.0 %) beyond chance; the highest, LayerNorm, reaches 96.0 %; "
         "clearly behind: GroupNorm."
@@ -54,7 +56,7 @@ def test_higher_but_within_noise_of_the_baseline(tmp_path: Path) -> None:
 def rows(figures: dict[str, list[float]], path: Path, **more: Any) -> Comparison:
     """Accuracies in per cent, a row for each norm; NaN for a run that has none."""
     seeds = len(next(iter(figures.values())))
-    return made_up(path, list(figures), lambda norm, _, seed: figures[norm][seed] / 100, seeds=seeds, **more)
+    return fake_comparison(path, list(figures), lambda norm, _, seed: figures[norm][seed] / 100, seeds=seeds, **more)
 
 
 def test_far_apart_and_still_not_told_apart(tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_columns_that_are_not_told_are_counted(tmp_path: Path) -> None:
     """Only one of four has a winner: the answer must not read as if all had."""
     corruptions = ["clean", OFFSET, "gain", "labels"]
     levels = {**LEVELS, **{(norm, kind): 0.9 for norm in ("bn", "ln") for kind in corruptions[2:]}}
-    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], around(levels), corruptions=corruptions)
+    found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln"], accuracies_around(levels), corruptions=corruptions)
     assert report.answer(found).endswith(
         "Of the two other columns, none has a norm that beats BatchNorm beyond chance."
     )
@@ -125,7 +127,7 @@ def test_columns_that_are_not_told_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_less_than_a_comparison(norms: list[str], seeds: int, unfinished: int, expected: str, tmp_path: Path) -> None:
-    found = made_up(tmp_path / "r.sqlite", norms, around(LEVELS), seeds=seeds, unfinished=unfinished)
+    found = fake_comparison(tmp_path / "r.sqlite", norms, accuracies_around(LEVELS), seeds=seeds, unfinished=unfinished)
     assert expected in report.answer(found)
 
 
@@ -135,16 +137,18 @@ def texts(found: Comparison, severity: str) -> str:
 
 def test_cautions(tmp_path: Path) -> None:
     norms, corruptions = ["bn", "ln", "median"], ["clean", OFFSET]
-    good = made_up(tmp_path / "a.sqlite", norms, around(LEVELS), corruptions=corruptions)
+    good = fake_comparison(tmp_path / "a.sqlite", norms, accuracies_around(LEVELS), corruptions=corruptions)
     assert texts(good, "warning") == "In “clean” the differences are inside the noise: do not choose a norm by them."
     assert "not for the 2 columns" in texts(good, "note")
     assert "one test sample of 360 is 0.28 points" in texts(good, "note")
-    few = made_up(tmp_path / "b.sqlite", norms, around(LEVELS), corruptions=corruptions, seeds=2, unfinished=1)
+    few = fake_comparison(
+        tmp_path / "b.sqlite", norms, accuracies_around(LEVELS), corruptions=corruptions, seeds=2, unfinished=1
+    )
     assert "1 of 12 runs are not finished (median)" in texts(few, "warning")
     assert "One pair of runs for each comparison with BatchNorm: nothing can be tested" in texts(few, "warning")
     lost = {"bn": [98.0, 98.1, 98.2, 98.1, 98.0], "ln": [97.0, 98.0, 98.0, 98.1, 98.2], "pop": [math.nan] * 5}
     assert "pairs of runs" not in texts(rows(lost, tmp_path / "d.sqlite"), "warning"), "those of ln are enough"
-    folded = made_up(tmp_path / "c.sqlite", ["bn", "ln"], around(LEVELS), folds=3, fold=1)
+    folded = fake_comparison(tmp_path / "c.sqlite", ["bn", "ln"], accuracies_around(LEVELS), folds=3, fold=1)
     assert "Folds share most of their training samples" in texts(folded, "note")
 
 
@@ -152,12 +156,12 @@ def test_diverged_runs_are_told_and_do_not_win(tmp_path: Path) -> None:
     def accuracy(norm: str, corruption: str, seed: int) -> float:
         return math.nan if (norm, seed) == ("ln", 3) else {"bn": 0.5, "ln": 0.9 + 0.001 * seed**2}[norm]
 
-    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], accuracy)
+    found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln"], accuracy)
     assert "1 of 10 runs diverged, their loss is no longer a number: ln on clean with seed 3." in texts(
         found, "warning"
     )
     assert "; higher, but over fewer runs: LayerNorm (90.5 % over 4)" in report.answer(found)
-    exploded = made_up(tmp_path / "s.sqlite", ["bn"], around(LEVELS), loss=math.inf)
+    exploded = fake_comparison(tmp_path / "s.sqlite", ["bn"], accuracies_around(LEVELS), loss=math.inf)
     assert "5 of 5 runs diverged" in texts(exploded, "warning")
 
 
@@ -181,7 +185,7 @@ def test_circumstances(column: tuple[str, str, str], say_loss: bool, expected: s
 
 
 def test_the_baseline_must_be_there(tmp_path: Path) -> None:
-    found = made_up(tmp_path / "r.sqlite", ["ln", "own"], lambda *choices: 0.9, seeds=1)
+    found = fake_comparison(tmp_path / "r.sqlite", ["ln", "own"], lambda *choices: 0.9, seeds=1)
     assert gather(found).baseline == "own"
     with pytest.raises(ValueError, match=r"one of ln, own \(got 'bn'\)"):
         report.answer(found, baseline="bn")

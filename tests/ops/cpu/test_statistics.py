@@ -13,8 +13,8 @@ from geonorm.ops import Axes, Grouping, Inputs, Rule, Segments, choose, cpu, pro
 from geonorm.ops.cpu import library
 from geonorm.ops.cpu.normalize import dense
 from geonorm.ops.cpu.plan import plan
-from marks import slow_but
-from oracles import center_by_bisection, hostile_groups
+from helpers.oracles import center_by_bisection, hostile_groups
+from helpers.slow_cases import slow_except
 
 pytestmark = pytest.mark.skipif(not choose.has_kernels(), reason="native kernels are not built or not asked for")
 
@@ -40,7 +40,7 @@ def state_of(x: torch.Tensor, groups: Grouping, rule: Rule, *, phi: float, outpu
 
 
 @pytest.mark.parametrize("spread", ["rms", "mean_abs", "max_abs", "robust", None])
-@pytest.mark.parametrize("dtype", slow_but([torch.float32, torch.bfloat16], FLOATS), ids=str)
+@pytest.mark.parametrize("dtype", slow_except([torch.float32, torch.bfloat16], FLOATS), ids=str)
 def test_without_an_output(spread: str | None, dtype: torch.dtype) -> None:
     """The same numbers, whether an output is written or not."""
     rule = Rule(scaled=False) if spread is None else make_rule(spread, 1.5, 0.05)

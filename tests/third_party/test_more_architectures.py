@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from outside_checks import check_convert_and_revert, check_fuse, stirred
+from helpers.third_party_checks import check_convert_and_revert, check_fuse, nudge_norms
 
 TOLERANCE = 1e-10  # in float64, through up to 150 norms
 
@@ -50,7 +50,7 @@ def image_model(name: str) -> tuple[nn.Module, Tensor]:
     import timm
 
     torch.manual_seed(0)
-    model = stirred(timm.create_model(name, num_classes=10)).double()
+    model = nudge_norms(timm.create_model(name, num_classes=10)).double()
     for part in model.modules():  # some heads start at 0, and would hide everything before them
         if isinstance(part, nn.Linear) and not part.weight.any():
             nn.init.normal_(part.weight, std=0.1)
@@ -131,7 +131,7 @@ def hugging_face_model(case: HuggingFace) -> tuple[nn.Module, dict[str, Tensor]]
 
     torch.manual_seed(0)
     config = getattr(transformers, case.config)(**case.settings)
-    return stirred(transformers.AutoModel.from_config(config)).double(), case.inputs()
+    return nudge_norms(transformers.AutoModel.from_config(config)).double(), case.inputs()
 
 
 @pytest.mark.parametrize("case", HUGGING_FACE, ids=lambda case: case.config.removesuffix("Config"))

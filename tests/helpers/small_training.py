@@ -10,19 +10,19 @@ from geonorm.analysis import Monitor
 WIDTH = 6
 
 
-def randn(*shape: int, seed: int = 0) -> Tensor:
+def seeded_randn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def net(norm: nn.Module | None = None, bias: bool = False) -> nn.Sequential:
+def small_net(norm: nn.Module | None = None, bias: bool = False) -> nn.Sequential:
     torch.manual_seed(0)
     norm = nn.BatchNorm1d(WIDTH, eps=1e-12) if norm is None else norm
     return nn.Sequential(nn.Linear(4, WIDTH, bias=bias), norm, nn.ReLU(), nn.Linear(WIDTH, 3)).double()
 
 
-def train(model: nn.Module, monitor: Monitor | None, optimizer: torch.optim.Optimizer, steps: int = 5) -> None:
+def train_steps(model: nn.Module, monitor: Monitor | None, optimizer: torch.optim.Optimizer, steps: int = 5) -> None:
     for step in range(steps):
-        x, y = randn(16, 4, seed=step), torch.randint(3, (16,), generator=torch.Generator().manual_seed(step))
+        x, y = seeded_randn(16, 4, seed=step), torch.randint(3, (16,), generator=torch.Generator().manual_seed(step))
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()

@@ -6,7 +6,7 @@ from torch import nn
 
 import geonorm
 from geonorm.introspect.layouts import is_norm
-from outside_checks import outputs, stirred
+from helpers.third_party_checks import eval_outputs, nudge_norms
 
 TIMM = {"resnet18": "batch", "efficientnet_b0": "batch", "convnext_atto": "layer", "vit_tiny_patch16_224": "layer"}
 TORCHVISION = {"resnet18": "batch", "efficientnet_b0": "batch", "convnext_tiny": "layer", "vit_b_16": "layer"}
@@ -32,20 +32,20 @@ def make(library: str, name: str) -> nn.Module:
 @pytest.mark.parametrize(("library", "name", "axes"), CASES)
 class TestModels:
     def test_convert_and_revert(self, library: str, name: str, axes: str) -> None:
-        model, x = stirred(make(library, name)), torch.randn(2, 3, 224, 224)
+        model, x = nudge_norms(make(library, name)), torch.randn(2, 3, 224, 224)
         norms = [module for module in model.modules() if is_norm(module)]
         before = {key: value.clone() for key, value in model.state_dict().items()}
-        expected = outputs(model, x)
+        expected = eval_outputs(model, x)
         report = geonorm.convert(model, "aug(phi=2)")
         assert len(report.changed) == len(norms)
         assert not report.left, report
         assert not any(is_norm(module) and not hasattr(module, "phi") for module in model.modules())
-        torch.testing.assert_close(outputs(model, x), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(eval_outputs(model, x), expected, rtol=1e-5, atol=1e-5)
         geonorm.revert(model)
         after = model.state_dict()
         assert before.keys() == after.keys()
         assert all(torch.equal(after[key], before[key]) for key in before)
-        assert torch.equal(outputs(model, x), expected)
+        assert torch.equal(eval_outputs(model, x), expected)
 
     def test_it_trains(self, library: str, name: str, axes: str) -> None:
         model, x = make(library, name), torch.randn(4, 3, 224, 224)
@@ -73,10 +73,10 @@ class TestModels:
         assert model.train()(x).isfinite().all()
 
     def test_fuse(self, library: str, name: str, axes: str) -> None:
-        model, x = stirred(make(library, name)), torch.randn(1, 3, 224, 224)
-        expected = outputs(model, x)
+        model, x = nudge_norms(make(library, name)), torch.randn(1, 3, 224, 224)
+        expected = eval_outputs(model, x)
         report = geonorm.fuse(model)
-        torch.testing.assert_close(outputs(model, x), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(eval_outputs(model, x), expected, rtol=1e-5, atol=1e-5)
         assert bool(report.changed) == (axes == "batch")
         assert not (axes == "batch" and report.left), report
 

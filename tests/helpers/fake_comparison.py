@@ -1,4 +1,4 @@
-"""Comparisons with results that nobody trained for: any accuracies, curves and names."""
+"""Comparisons whose results were written down instead of trained: any accuracies, curves and names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from geonorm.lab.store import Epoch
 Accuracy = Callable[[str, str, int], float]  # of norm, corruption and seed, from 0 to 1
 
 
-def made_up(
+def fake_comparison(
     path: Path,
     norms: Sequence[str],
     accuracy: Accuracy,
@@ -53,7 +53,7 @@ def made_up(
     return Comparison(tuple(runs), store)
 
 
-def around(levels: dict[tuple[str, str], float], spread: float = 0.004) -> Accuracy:
+def accuracies_around(levels: dict[tuple[str, str], float], spread: float = 0.004) -> Accuracy:
     """Accuracies around a level for each norm and corruption; the same for the same seed."""
 
     def accuracy(norm: str, corruption: str, seed: int) -> float:

@@ -1,19 +1,23 @@
-"""A group of processes on this machine that runs one function of a test and brings back what each returned."""
+"""A group of processes on this machine, a batch split over it, errors it must raise, and a count of collectives."""
 
 import datetime
 import os
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+WORLD_SIZE = 2
 
-def run(
+
+def run_in_processes(
     size: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120.0, survivors: int | None = None
 ) -> list[Any]:
     """``function(rank, size, *arguments)`` in every process; results in the order of ranks.
@@ -79,3 +83,41 @@ def _work(
     except BaseException:
         found = _Failure(f"rank {rank}:\n{traceback.format_exc()}")
     results.put((rank, found))
+
+
+def whole_and_part(
+    rank: int, sizes: tuple[int, ...] = (5, 9), seed: int = 0, shape: tuple[int, ...] = (4,)
+) -> tuple[Any, Any]:
+    """The whole batch, and this process's part."""
+    generator = torch.Generator().manual_seed(seed)
+    whole = torch.randn((sum(sizes), *shape), generator=generator, dtype=torch.float64)
+    return whole, whole.split(list(sizes))[rank].clone()
+
+
+def assert_refused(function: Callable[[], Any], match: str, kind: type[Exception] = RuntimeError) -> None:
+    """Every process must refuse."""
+    with pytest.raises(kind, match=match):
+        function()
+
+
+@contextmanager
+def count_collectives() -> Iterator[list[int]]:
+    """Counts the collectives made within the block."""
+    number = [0]
+    names = ("all_reduce", "all_gather", "broadcast")
+    originals = {name: getattr(dist, name) for name in names}
+
+    def counting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            number[0] += 1
+            return original(*arguments, **options)
+
+        return call
+
+    for name, original in originals.items():
+        setattr(dist, name, counting(original))
+    try:
+        yield number
+    finally:
+        for name, original in originals.items():
+            setattr(dist, name, original)

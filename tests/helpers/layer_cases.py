@@ -11,11 +11,11 @@ from torch import nn
 
 import geonorm
 
-BATCH = torch.tensor([0, 2, 2, 0, 2, 0, 3, 3, 0, 2, 3, 0])
+GRAPH_BATCH = torch.tensor([0, 2, 2, 0, 2, 0, 3, 3, 0, 2, 3, 0])
 
 
 @dataclass
-class Case:
+class LayerCase:
     """A layer. ``make(**options)`` builds it; ``shape`` is an input; ``twin`` torch's layer that it equals at φ=2."""
 
     name: str
@@ -33,7 +33,7 @@ class Case:
         return (torch.randn(self.shape, generator=generator, dtype=torch.float64) * 2 + 0.7).to(dtype)
 
     def call(self, layer: nn.Module, x: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        out: torch.Tensor = layer(x, BATCH[: len(x)], 5, **kwargs) if self.graph else layer(x, **kwargs)
+        out: torch.Tensor = layer(x, GRAPH_BATCH[: len(x)], 5, **kwargs) if self.graph else layer(x, **kwargs)
         return out
 
 
@@ -58,7 +58,7 @@ def _wrong_instance(n: int, error: type[Exception]) -> list[tuple[tuple[int, ...
 
 CASES = [
     *[
-        Case(
+        LayerCase(
             f"AugBatchNorm{n}d",
             _bound(getattr(geonorm, f"AugBatchNorm{n}d"), 3),
             BATCH_SHAPES[n],
@@ -69,7 +69,7 @@ CASES = [
         for n in (1, 2, 3)
     ],
     *[
-        Case(
+        LayerCase(
             f"AugInstanceNorm{n}d",
             _bound(getattr(geonorm, f"AugInstanceNorm{n}d"), 4),
             SPACE_SHAPES[n],
@@ -78,7 +78,7 @@ CASES = [
         )
         for n in (1, 2, 3)
     ],
-    Case(
+    LayerCase(
         "AugLayerNorm",
         _bound(geonorm.AugLayerNorm, (3, 4)),
         (5, 3, 4),
@@ -86,14 +86,14 @@ CASES = [
         affine_name="elementwise_affine",
         wrong=[((5, 4, 3), RuntimeError), ((4,), RuntimeError)],
     ),
-    Case(
+    LayerCase(
         "AugGroupNorm",
         _bound(geonorm.AugGroupNorm, 2, 6),
         (3, 6, 4),
         _bound(nn.GroupNorm, 2, 6),
         wrong=[((3, 5, 4), RuntimeError), ((6,), RuntimeError)],
     ),
-    Case(
+    LayerCase(
         "AugGraphNorm",
         _bound(geonorm.AugGraphNorm, 3),
         (12, 3),
@@ -101,7 +101,7 @@ CASES = [
         wrong=[((12, 4), ValueError), ((12, 3, 2), ValueError)],
     ),
     *[
-        Case(
+        LayerCase(
             f"PopNorm{n}d",
             _bound(getattr(geonorm, f"PopNorm{n}d"), 3),
             BATCH_SHAPES[n],
@@ -112,7 +112,7 @@ CASES = [
         for n in (1, 2, 3)
     ],
     *[
-        Case(
+        LayerCase(
             f"PopInstanceNorm{n}d",
             _bound(getattr(geonorm, f"PopInstanceNorm{n}d"), 4),
             SPACE_SHAPES[n],
@@ -121,7 +121,7 @@ CASES = [
         )
         for n in (1, 2, 3)
     ],
-    Case(
+    LayerCase(
         "PopGroupNorm",
         _bound(geonorm.PopGroupNorm, 2, 6),
         (3, 6, 4),
@@ -129,10 +129,10 @@ CASES = [
         wrong=[((3, 5, 4), RuntimeError), ((6,), RuntimeError)],
     ),
 ]
-NAMES = [case.name for case in CASES]
+CASE_NAMES = [case.name for case in CASES]
 
 
-def variants(case: Case) -> list[dict[str, Any]]:
+def option_sets(case: LayerCase) -> list[dict[str, Any]]:
     """Option sets that every layer must work with."""
     sets: list[dict[str, Any]] = [
         {},
@@ -167,11 +167,13 @@ def variants(case: Case) -> list[dict[str, Any]]:
     return sets
 
 
-EVERY = [(case, options) for case in CASES for options in variants(case)]
-EVERY_NAME = [f"{case.name}-{'-'.join(f'{k}={v}' for k, v in options.items()) or 'default'}" for case, options in EVERY]
+OPTION_CASES = [(case, options) for case in CASES for options in option_sets(case)]
+OPTION_CASE_NAMES = [
+    f"{case.name}-{'-'.join(f'{k}={v}' for k, v in options.items()) or 'default'}" for case, options in OPTION_CASES
+]
 
 
-def randomize(layer: nn.Module, seed: int = 0) -> nn.Module:
+def randomize_parameters(layer: nn.Module, seed: int = 0) -> nn.Module:
     """Parameters away from their start, so that nothing hides behind γ=1, β=0."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Whether something that only looks at a model leaves it as it was."""
+"""Asserts that code which only reads a model leaves it as it was."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 @contextmanager
-def left_alone(model: nn.Module) -> Iterator[None]:
+def assert_model_unchanged(model: nn.Module) -> Iterator[None]:
     """Within, nothing changes for good: modes, values, gradients, hooks, attributes, and torch's random state."""
     modes = {name: module.training for name, module in model.named_modules()}
     values = {name: (id(t), t.detach().clone()) for name, t in (*model.named_parameters(), *model.named_buffers())}

@@ -13,7 +13,7 @@ from torch import Tensor
 from geonorm.ops import Axes
 
 
-class Together(Axes):
+class ThreadGroup(Axes):
     """As ``Across``; ``collectives`` counts."""
 
     joint = True
@@ -42,13 +42,13 @@ class Together(Axes):
         return tuple(part.view(value.shape).to(value.dtype) for part, value in zip(parts, statistics, strict=True))
 
 
-def run(dims: tuple[int, ...], size: int, function: Callable[[Together, int], Any]) -> list[Any]:
+def run_in_threads(dims: tuple[int, ...], size: int, function: Callable[[ThreadGroup, int], Any]) -> list[Any]:
     """``function(groups, rank)`` in so many threads; results in the order of ranks."""
     table, barrier = [None] * size, threading.Barrier(size, timeout=60)
 
     def work(rank: int) -> Any:
         try:
-            return function(Together(dims, rank, table, barrier), rank)
+            return function(ThreadGroup(dims, rank, table, barrier), rank)
         except BaseException:
             barrier.abort()
             raise

@@ -1,9 +1,9 @@
-"""A model whose statistics and affine parameters are not those that it began with."""
+"""Statistics and affine parameters of norms drawn at random, so that nothing hides behind 0 and 1."""
 
 from torch import nn
 
 
-def shaken(model: nn.Module) -> nn.Module:
+def randomized(model: nn.Module) -> nn.Module:
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             if buffer.is_floating_point():

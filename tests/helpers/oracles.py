@@ -12,7 +12,7 @@ from torch import Tensor
 Wide = NDArray[np.longdouble]
 
 
-def balance(x: Wide, weight: Wide, y: Wide, phi: float) -> Wide:
+def sign_of_balance(x: Wide, weight: Wide, y: Wide, phi: float) -> Wide:
     """The sign of F(y) = Σ ω sgn(x − y)|x − y|^(φ−1) per row: positive below the center, negative above it."""
     q = np.longdouble(phi) - 1
     r = np.where(weight > 0, x - y, 0)
@@ -30,16 +30,16 @@ def center_by_bisection(x: Wide, phi: float, weight: Wide | None = None, steps: 
     high = np.where(weight > 0, x, -np.inf).max(1, keepdims=True)
     for _ in range(steps):
         middle = low + (high - low) / 2
-        above = balance(x, weight, middle, phi) > 0
+        above = sign_of_balance(x, weight, middle, phi) > 0
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return low + (high - low) / 2
 
 
-def holds_the_center(x: Wide, weight: Wide, phi: float, center: Wide, bound: Wide) -> NDArray[np.bool_]:
+def interval_holds_center(x: Wide, weight: Wide, phi: float, center: Wide, bound: Wide) -> NDArray[np.bool_]:
     """Does the true center of each row lie in [center − bound, center + bound]? F decreases, so two signs tell."""
     x, weight = x.astype(np.longdouble), weight.astype(np.longdouble)
     low, high = center - bound, center + bound
-    return ((balance(x, weight, low, phi) >= 0) & (balance(x, weight, high, phi) <= 0))[:, 0]
+    return ((sign_of_balance(x, weight, low, phi) >= 0) & (sign_of_balance(x, weight, high, phi) <= 0))[:, 0]
 
 
 def hostile_groups(rng: np.random.Generator, rows: int, members: int) -> NDArray[np.float64]:
@@ -162,7 +162,7 @@ def hostile_batch(rng: np.random.Generator) -> NDArray[np.float64]:
     return batch if positions > 1 or rng.random() < 0.3 else batch[:, :, 0]
 
 
-def guard_verdict(x: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor]:
+def guard_by_formulas(x: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor]:
     """Distances, factors and center by the formulas, one sample at a time, in float64."""
     x = x.double().flatten(2) if x.dim() > 2 else x.double()[..., None]
     samples, channels, _ = x.shape

@@ -1,4 +1,4 @@
-"""Cases of a group around whole models: DDP, FSDP, torch.func, checkpoints."""
+"""Checks that every process of a group runs on whole models: DDP, FSDP, torch.func, checkpoints."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import geonorm
 from geonorm.functional import aug_norm
-
-from .parts import SIZE, data, refuses
+from helpers.process_group import WORLD_SIZE, assert_refused, whole_and_part
 
 
 def net() -> nn.Sequential:
@@ -45,8 +44,11 @@ def ddp_follows_one_process(rank: int) -> None:
     optimizers = [torch.optim.SGD(m.parameters(), lr=1e-3, momentum=0.9) for m in (alone, joint)]
     for step in range(50):
         sizes = (9, 3) if step % 2 else (6, 6)
-        whole, x = data(rank, sizes, seed=step)
-        for optimizer, model, batch, factor in ((optimizers[0], alone, whole, 1), (optimizers[1], wrapped, x, SIZE)):
+        whole, x = whole_and_part(rank, sizes, seed=step)
+        for optimizer, model, batch, factor in (
+            (optimizers[0], alone, whole, 1),
+            (optimizers[1], wrapped, x, WORLD_SIZE),
+        ):
             optimizer.zero_grad()
             (loss_of(model, batch) * factor).backward()
             optimizer.step()
@@ -58,19 +60,19 @@ def ddp_two_forwards_and_accumulation(rank: int) -> None:
         alone, joint = net(), net()
         geonorm.sync(joint)
         wrapped = DistributedDataParallel(joint, find_unused_parameters=unused, broadcast_buffers=False)
-        (first, a), (second, b) = data(rank, seed=1), data(rank, (2, 8), seed=2)
+        (first, a), (second, b) = whole_and_part(rank, seed=1), whole_and_part(rank, (2, 8), seed=2)
         (loss_of(alone, first) + loss_of(alone, second)).backward()
         (loss_of(alone, first)).backward()
-        ((loss_of(wrapped, a) + loss_of(wrapped, b)) * SIZE).backward()
-        (loss_of(wrapped, a) * SIZE).backward()
+        ((loss_of(wrapped, a) + loss_of(wrapped, b)) * WORLD_SIZE).backward()
+        (loss_of(wrapped, a) * WORLD_SIZE).backward()
         for mine, other in zip(joint.parameters(), alone.parameters(), strict=True):
             torch.testing.assert_close(mine.grad, other.grad, rtol=1e-9, atol=1e-9)
         alone, joint = net(), net()
         geonorm.sync(joint)
         wrapped = DistributedDataParallel(joint, find_unused_parameters=unused)
         with wrapped.no_sync():
-            (loss_of(wrapped, a) * SIZE).backward()
-        (loss_of(wrapped, b) * SIZE).backward()
+            (loss_of(wrapped, a) * WORLD_SIZE).backward()
+        (loss_of(wrapped, b) * WORLD_SIZE).backward()
         loss_of(alone, first).backward()
         loss_of(alone, second).backward()
         for mine, other in zip(joint.parameters(), alone.parameters(), strict=True):
@@ -97,28 +99,28 @@ def ddp_with_parameters_unused_here_and_there(rank: int) -> None:
     geonorm.sync(model)
     wrapped = DistributedDataParallel(model, find_unused_parameters=True, bucket_cap_mb=1e-4)
     for step in range(3):
-        _, x = data(rank, seed=step)
+        _, x = whole_and_part(rank, seed=step)
         wrapped(x, rank == 0).square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def torch_func_is_refused(rank: int) -> None:
-    _, x = data(rank, (5, 5))
+    _, x = whole_and_part(rank, (5, 5))
     for phi in (1.0, 1.5, 2.0):
 
         def output(v: Tensor, phi: float = phi) -> Tensor:
             return aug_norm(v, 0, phi, process_group="world").output
 
-        refuses(lambda output=output: torch.func.vmap(output)(x.expand(3, 5, 4)), "torch.func")
-        refuses(lambda output=output: torch.func.grad(lambda v: output(v).sum())(x), "torch.func")
+        assert_refused(lambda output=output: torch.func.vmap(output)(x.expand(3, 5, 4)), "torch.func")
+        assert_refused(lambda output=output: torch.func.grad(lambda v: output(v).sum())(x), "torch.func")
 
 
 def bad_weights_are_everybodys_business(rank: int) -> None:
-    _, x = data(rank)
+    _, x = whole_and_part(rank)
     for wrong in (-1.0, math.nan, math.inf):
         share = torch.ones_like(x)
         share[0, 0] = wrong if rank == 1 else 1.0
-        refuses(
+        assert_refused(
             lambda share=share: aug_norm(x, 0, 1.5, element_weight=share, process_group="world"), "weight", ValueError
         )
 
@@ -129,12 +131,15 @@ def fsdp(rank: int) -> None:
 
     alone, joint = net(), net()
     geonorm.sync(joint)
-    mesh = init_device_mesh("cpu", (SIZE,))
+    mesh = init_device_mesh("cpu", (WORLD_SIZE,))
     fully_shard(joint, mesh=mesh)
     optimizers = [torch.optim.SGD(m.parameters(), lr=1e-3) for m in (alone, joint)]
     for step in range(3):
-        whole, x = data(rank, seed=step)
-        for optimizer, model, batch, factor in ((optimizers[0], alone, whole, 1), (optimizers[1], joint, x, SIZE)):
+        whole, x = whole_and_part(rank, seed=step)
+        for optimizer, model, batch, factor in (
+            (optimizers[0], alone, whole, 1),
+            (optimizers[1], joint, x, WORLD_SIZE),
+        ):
             optimizer.zero_grad()
             (loss_of(model, batch) * factor).backward()
             optimizer.step()
@@ -149,7 +154,7 @@ def checkpoints(rank: int) -> None:
     dist.broadcast_object_list(folder)
     model = net()
     geonorm.sync(model)
-    loss_of(model, data(rank)[1]).backward()
+    loss_of(model, whole_and_part(rank)[1]).backward()
     for parameter in model.parameters():
         parameter.data += 1
     dcp.save({"model": model.state_dict()}, checkpoint_id=Path(folder[0]) / "step")
@@ -167,7 +172,7 @@ def checkpoints(rank: int) -> None:
 def activation_checkpointing(rank: int) -> None:
     from torch.utils.checkpoint import checkpoint
 
-    _, x = data(rank)
+    _, x = whole_and_part(rank)
     plain, saving = (geonorm.AugBatchNorm1d(4, dtype=torch.float64, process_group="world") for _ in range(2))
     inputs = [x.clone().requires_grad_() for _ in range(2)]
     plain(inputs[0]).square().sum().backward()

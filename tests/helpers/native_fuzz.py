@@ -1,7 +1,7 @@
 """Calls of the native kernels with random sizes, strides, alignments, dtypes and values, for a sanitized build.
 
 ``make test-native-asan`` builds the library with AddressSanitizer and UBSan and runs this. Buffers given to the kernels
-are cut to size by malloc, so that one element too far is noticed. Not a test module: run as a script.
+are cut to size by malloc, so that one element too far is noticed. Run as a script.
 """
 
 from __future__ import annotations

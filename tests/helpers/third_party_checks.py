@@ -1,4 +1,4 @@
-"""What must hold of any model from outside: φ=2 changes nothing, revert brings everything back, fuse keeps outputs."""
+"""What must hold of any model of another library: φ=2 changes nothing, revert undoes it, fuse keeps outputs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import geonorm
 from geonorm.introspect.layouts import is_norm
 
 
-def stirred(model: nn.Module) -> nn.Module:
-    """Parameters and statistics of norms away from their start."""
+def nudge_norms(model: nn.Module) -> nn.Module:
+    """Move the parameters and statistics of norms off their starting values; the model, in evaluation."""
     for module in model.modules():
         if is_norm(module):
             for parameter in module.parameters(recurse=False):
@@ -24,7 +24,7 @@ def stirred(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def outputs(model: nn.Module, x: Any) -> Tensor:
+def eval_outputs(model: nn.Module, x: Any) -> Tensor:
     """In evaluation; of a mapping of inputs, the first output."""
     if isinstance(x, Tensor):
         return model.eval()(x)
@@ -34,22 +34,22 @@ def outputs(model: nn.Module, x: Any) -> Tensor:
 def check_convert_and_revert(model: nn.Module, x: Any, converted: int, tolerance: float) -> None:
     """As many norms as are known are converted; the model is the same at φ=2, and bit for bit after revert."""
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    expected = outputs(model, x)
+    expected = eval_outputs(model, x)
     report = geonorm.convert(model, "aug(phi=2)")
     assert len(report.changed) == converted, report
-    torch.testing.assert_close(outputs(model, x), expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(eval_outputs(model, x), expected, rtol=tolerance, atol=tolerance)
     geonorm.revert(model)
     after = model.state_dict()
     assert list(before) == list(after)
     assert all(torch.equal(after[key], before[key]) for key in before)
-    assert torch.equal(outputs(model, x), expected)
+    assert torch.equal(eval_outputs(model, x), expected)
 
 
 def check_fuse(model: nn.Module, x: Any, fused: int, tolerance: float) -> None:
     """As many norms as are known go, the others stay with a reason, and the outputs are the same."""
     norms = sum(is_norm(module) for module in model.modules())
-    expected = outputs(model, x)
+    expected = eval_outputs(model, x)
     report = geonorm.fuse(model, example=x if isinstance(x, Tensor) else tuple(x.values()))
     assert len(report.changed) == fused, report
     assert sum(is_norm(module) for module in model.modules()) == norms - fused
-    torch.testing.assert_close(outputs(model, x), expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(eval_outputs(model, x), expected, rtol=tolerance, atol=tolerance)

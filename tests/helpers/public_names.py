@@ -8,7 +8,7 @@ import inspect
 import types
 
 # Page of docs/reference, and the modules whose names it has.
-PAGES = {
+REFERENCE_PAGES = {
     "nn": ["geonorm.nn"],
     "functional": ["geonorm.functional"],
     "verbs": ["geonorm.surgery"],
@@ -21,7 +21,7 @@ PAGES = {
 }
 
 
-def names(module: str) -> dict[str, str]:
+def public_names(module: str) -> dict[str, str]:
     """The public names of a module, each with the path that its documentation is found by; torch's own left out."""
     found = {}
     public = importlib.import_module(module)
@@ -36,14 +36,14 @@ def names(module: str) -> dict[str, str]:
     return found
 
 
-def directives(page: str) -> str:
+def reference_directives(page: str) -> str:
     """What stands in the page: a directive for each name by the alphabet, functions first; of the layers, classes."""
     lines = []
-    for module in PAGES[page]:
-        if len(PAGES[page]) > 1:
+    for module in REFERENCE_PAGES[page]:
+        if len(REFERENCE_PAGES[page]) > 1:
             lines.append(f"## {module}\n")
         public = importlib.import_module(module)
-        found = names(module)
+        found = public_names(module)
         order = sorted(found, key=lambda name: (inspect.isclass(getattr(public, name)) != (page == "nn"), name.lower()))
         lines += [f"::: {found[name]}\n" for name in order]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Models from outside this project, small enough for tests, each with a maker of inputs."""
+"""Small models of other libraries, and one nested on purpose, each with a maker of inputs."""
 
 import copy
 import functools
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 
 
-class Outside(NamedTuple):
+class ThirdPartyModel(NamedTuple):
     name: str
     make: Callable[[], nn.Module]
     inputs: Callable[[], tuple[Tensor, ...]]
 
 
-def images(number: int = 2, size: int = 32) -> tuple[Tensor, ...]:
+def image_batch(number: int = 2, size: int = 32) -> tuple[Tensor, ...]:
     return (torch.randn(number, 3, size, size),)
 
 
-def pytorchcv(family: str, name: str, **arguments) -> nn.Module:
+def pytorchcv_model(family: str, name: str, **arguments) -> nn.Module:
     module = pytest.importorskip(f"pytorchcv.models.{family}")
     return getattr(module, name)(**arguments)
 
@@ -47,12 +47,12 @@ def graph_net() -> nn.Module:
     return geometric.GCN(6, 16, 2, out_channels=4, norm="batch_norm")
 
 
-def graphs() -> tuple[Tensor, ...]:
+def graph_batch() -> tuple[Tensor, ...]:
     edges = torch.randint(0, 30, (2, 120), generator=torch.Generator().manual_seed(5))
     return torch.randn(30, 6), edges
 
 
-def encoder() -> nn.Module:
+def transformer_encoder() -> nn.Module:
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     return nn.TransformerEncoder(layer, 2)
 
@@ -71,24 +71,24 @@ class Nested(nn.Module):
         return self.twice["c"](self.twice["b"](self.twice["a"](y)))
 
 
-OUTSIDE = [
-    Outside("resnet20", lambda: pytorchcv("resnet_cifar", "resnet20_cifar10"), images),
-    Outside("densenet", small_densenet, lambda: images(size=16)),
-    Outside("wrn", small_wrn, images),
-    Outside("gcn", graph_net, graphs),
-    Outside("transformer", encoder, lambda: (torch.randn(3, 7, 16),)),
-    Outside("nested", Nested, lambda: (torch.randn(5, 3, 11),)),
+THIRD_PARTY_MODELS = [
+    ThirdPartyModel("resnet20", lambda: pytorchcv_model("resnet_cifar", "resnet20_cifar10"), image_batch),
+    ThirdPartyModel("densenet", small_densenet, lambda: image_batch(size=16)),
+    ThirdPartyModel("wrn", small_wrn, image_batch),
+    ThirdPartyModel("gcn", graph_net, graph_batch),
+    ThirdPartyModel("transformer", transformer_encoder, lambda: (torch.randn(3, 7, 16),)),
+    ThirdPartyModel("nested", Nested, lambda: (torch.randn(5, 3, 11),)),
 ]
-BATCH_NORMED = [case for case in OUTSIDE if case.name not in ("transformer", "nested")]
+WITH_BATCH_NORM = [case for case in THIRD_PARTY_MODELS if case.name not in ("transformer", "nested")]
 
 
-def trained(case: Outside) -> nn.Module:
-    """A model whose statistics and parameters are not those of its first moment."""
-    return copy.deepcopy(_trained(case))
+def briefly_trained(case: ThirdPartyModel) -> nn.Module:
+    """A copy after two steps of SGD: its statistics and parameters have left their starting values."""
+    return copy.deepcopy(_briefly_trained(case))
 
 
 @functools.cache
-def _trained(case: Outside) -> nn.Module:
+def _briefly_trained(case: ThirdPartyModel) -> nn.Module:
     torch.manual_seed(0)
     model = case.make()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

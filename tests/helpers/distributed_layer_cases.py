@@ -1,4 +1,4 @@
-"""One normalization over several processes against the same one in a single process, on the concatenated batch."""
+"""Layers as cases: normalized over several processes, against one process with the concatenated batch."""
 
 import itertools
 import math

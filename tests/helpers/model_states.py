@@ -1,20 +1,20 @@
-"""A small model, and whether a model is still as it was."""
+"""A copy of a model's state, a comparison with it, and a small model to try both on."""
 
 import torch
 from torch import Tensor, nn
 
 
-def state(model: nn.Module) -> dict[str, Tensor]:
+def copy_state(model: nn.Module) -> dict[str, Tensor]:
     return {key: value.clone() for key, value in model.state_dict().items()}
 
 
-def same_state(model: nn.Module, before: dict[str, Tensor]) -> bool:
+def has_state(model: nn.Module, before: dict[str, Tensor]) -> bool:
     after = model.state_dict()
     return before.keys() == after.keys() and all(torch.equal(after[key], before[key]) for key in before)
 
 
 @torch.no_grad()
-def outputs(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+def eval_outputs(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return model.eval()(*inputs)
 
 

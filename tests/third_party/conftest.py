@@ -22,5 +22,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         import torchvision  # noqa: F401
     except Exception as error:
         for item in items:
-            if "tests/outside" in str(item.path):
+            if "tests/third_party" in str(item.path):
                 item.add_marker(pytest.mark.skip(reason=f"run by `make test-compat`: {error}"))
