@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
 from ...html.result import figure
-from ..extras import need
+from ..extras import require
 from ..report.palette import line_style, looks
 from ..statistics import summarize
 from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict
@@ -165,7 +165,7 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _draw(chart: Chart, path: Path) -> None:
     labels = list(dict.fromkeys(line.label for lines in chart.panels.values() for line in lines))
     look = looks(labels, labels[0] if labels else None)
-    with need("matplotlib", "matplotlib").rc_context(
+    with require("matplotlib", "matplotlib").rc_context(
         {"svg.hashsalt": "geonorm", "svg.fonttype": "none", "path.simplify": False}
     ):
         columns = min(3, len(chart.panels)) if len(chart.panels) != 4 else 2
