@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..distributed import Group, group_name
-from ..functional._aug import aug_parts
+from ..functional._aug import aug_norm_impl
 from ..ops import Axes, TooFewValues
 from ._base import AugOptions, along_channels, check_batch_input, mask_or_weight, pass_through
 from ._running import RunningNormLayer, values_per_channel
@@ -98,7 +98,7 @@ class _AugBatchNorm(RunningNormLayer):
         return self._normalized(input, share, self._groups(input))
 
     def _normalized(self, input: Tensor, share: Tensor | None, groups: Axes) -> Tensor:
-        return aug_parts(
+        return aug_norm_impl(
             input,
             groups,
             self._phi(),

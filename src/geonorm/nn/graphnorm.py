@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..functional._aug import aug_parts
+from ..functional._aug import aug_norm_impl
 from ._base import AugOptions, NormLayer, mask_or_weight, no_running_statistics, pass_through
 
 
@@ -113,7 +113,7 @@ class AugGraphNorm(NormLayer):
             return pass_through(x, self.weight, self.bias)
         if batch is None:
             batch, batch_size = torch.zeros(len(x), dtype=torch.int64, device=x.device), 1
-        return aug_parts(
+        return aug_norm_impl(
             x,
             None,
             self._phi(),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..functional._aug import aug_parts
+from ..functional._aug import aug_norm_impl
 from ._base import (
     AugOptions,
     NormLayer,
@@ -154,7 +154,7 @@ class AugGroupNorm(ChannelGroups):
         if not input.numel() or self._is_single(input):
             return pass_through(input, along_channels(self.weight, input), along_channels(self.bias, input))
         share = mask_or_weight(mask, element_weight)
-        output, _ = aug_parts(
+        output, _ = aug_norm_impl(
             self._split(input, input),
             tuple(range(2, input.dim() + 1)),
             self._phi(),

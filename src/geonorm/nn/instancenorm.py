@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ..functional._aug import aug_parts
+from ..functional._aug import aug_norm_impl
 from ..ops import Running, statistics_paused
 from ._base import AugOptions, along_channels, mask_or_weight, pass_through
 from ._running import RunningNormLayer
@@ -86,7 +86,7 @@ class _AugInstanceNorm(RunningNormLayer):
                 f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}; "
                 "choose single_element='identity', or 'running' with track_running_stats=True"
             )
-        return aug_parts(
+        return aug_norm_impl(
             input,
             dims,
             self._phi(),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..results import Column, Comparison
 from ..statistics import Summary, Verdict
 from .contents import Contents, gather
-from .phrases import called, circumstances, listed, number, probability, sentence
+from .labels import called, circumstances, listed, number, probability, sentence
 
 _WIDE = 5.0  # points between the lowest and the highest norm that nobody would take for noise without a word
 _ENOUGH = 5  # seeds: with fewer, only very large differences can be told from chance

@@ -10,8 +10,8 @@ import pytest
 
 from geonorm.lab import Comparison, report
 from geonorm.lab.report.contents import gather
-from geonorm.lab.report.phrases import circumstances
-from geonorm.lab.report.words import cautions
+from geonorm.lab.report.labels import circumstances
+from geonorm.lab.report.verdict_text import cautions
 from geonorm.lab.results import Column
 from helpers.fake_comparison import accuracies_around, fake_comparison
 

@@ -50,7 +50,7 @@ def called(norm: str) -> str:
     """A norm by the name that people know, with its arguments; else by its spec.
 
     Examples:
-        >>> from geonorm.lab.report.phrases import called
+        >>> from geonorm.lab.report.labels import called
         >>> called("bn"), called("augbn(phi=1.5)"), called("rangebn")
         ('BatchNorm', 'AugNorm(phi=1.5)', 'rangebn')
     """
@@ -67,7 +67,7 @@ def number(n: int) -> str:
     """A small number as a word.
 
     Examples:
-        >>> from geonorm.lab.report.phrases import number
+        >>> from geonorm.lab.report.labels import number
         >>> number(8), number(13)
         ('eight', '13')
     """
@@ -78,7 +78,7 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     """Names in a row; all but the first few only counted.
 
     Examples:
-        >>> from geonorm.lab.report.phrases import listed
+        >>> from geonorm.lab.report.labels import listed
         >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d", "e"])
         ('a, b and c', 'a, b, c and 2 others')
     """
@@ -90,7 +90,7 @@ def probability(p: float) -> str:
     """A p value with as many digits as one needs; words where there is none.
 
     Examples:
-        >>> from geonorm.lab.report.phrases import probability
+        >>> from geonorm.lab.report.labels import probability
         >>> [probability(p) for p in (0.0001, 0.01234, 0.04996, 0.4, float("nan"))]
         ['p < 0.001', 'p = 0.012', 'p = 0.04996', 'p = 0.40', 'no test']
     """
@@ -120,7 +120,7 @@ def circumstances(column: Column, say_loss: bool) -> str:
         say_loss: whether columns differ in it.
 
     Examples:
-        >>> from geonorm.lab.report.phrases import circumstances
+        >>> from geonorm.lab.report.labels import circumstances
         >>> from geonorm.lab.results import Column
         >>> circumstances(Column("erm", "offset(share=0.1)", "noise(std=0.25)"), say_loss=False)
         'With 10 % of the training samples offset, tested with noise(std=0.25)'

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import torch
 
-from .extras import need
+from .extras import require
 
 
 @contextmanager
-def surroundings(seed: int) -> Iterator[None]:
+def seeded_process(seed: int) -> Iterator[None]:
     """All random numbers from a seed, torch's, numpy's and Python's; afterwards these and the threads are as before.
 
     Data of one's own are often shuffled or split by whatever random numbers come: every norm of a seed, and a run that
@@ -23,14 +23,14 @@ def surroundings(seed: int) -> Iterator[None]:
 
     Examples:
         >>> import torch
-        >>> from geonorm.lab.surroundings import surroundings
-        >>> with surroundings(3):
+        >>> from geonorm.lab.seeded_process import seeded_process
+        >>> with seeded_process(3):
         ...     first = torch.rand(1)
-        >>> with surroundings(3):
+        >>> with seeded_process(3):
         ...     torch.equal(first, torch.rand(1))
         True
     """
-    chance = need("numpy", "numpy").random
+    chance = require("numpy", "numpy").random
     before = random.getstate(), chance.get_state(), torch.get_rng_state(), torch.get_num_threads()
     random.seed(seed)
     chance.seed(seed)

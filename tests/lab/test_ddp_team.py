@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from geonorm.lab import Recipe, Store, run
-from geonorm.lab.team import Team
+from geonorm.lab.ddp_team import Team
 
 RECIPE = Recipe(
     norms=("bn", "diffphi", "ln"),

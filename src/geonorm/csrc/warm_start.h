@@ -1,7 +1,7 @@
 // A start for the search that is nearly there: the certified sweeps have then little to do but to certify it.
 #pragma once
 #include "measure.h"
-#include "pieces.h"
+#include "vector_loop.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {
@@ -46,7 +46,7 @@ static double approach(const float* x, int64_t n, Exponent exponent, const Momen
         switch (exponent.power()) {
             case ROOT: ratio = rough_ratio<ROOT>(x, n, y, scale, exponent); break;
             case GENERAL: ratio = rough_ratio<GENERAL>(x, n, y, scale, exponent); break;
-            default: ratio = rough_ratio<ANY>(x, n, y, scale, exponent);
+            default: ratio = rough_ratio<SPECIAL>(x, n, y, scale, exponent);
         }
         const double step = scale * ratio / (exponent.phi - 1);
         if (!shrinks(step, last)) break;

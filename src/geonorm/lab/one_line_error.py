@@ -10,14 +10,14 @@ _PATHS = sysconfig.get_paths()
 _OTHERS = [str(Path(__file__).parents[1]), *(_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))]
 
 
-def complaint(error: BaseException) -> str:
+def one_line_error(error: BaseException) -> str:
     """What went wrong, and where if it was outside of this library and of those that are installed.
 
     Examples:
-        >>> from geonorm.lab.complaint import complaint
-        >>> complaint(ValueError("expected a number (got 'x')"))
+        >>> from geonorm.lab.one_line_error import one_line_error
+        >>> one_line_error(ValueError("expected a number (got 'x')"))
         "expected a number (got 'x')"
-        >>> complaint(KeyboardInterrupt())
+        >>> one_line_error(KeyboardInterrupt())
         'KeyboardInterrupt'
     """
     kind = type(error).__name__
