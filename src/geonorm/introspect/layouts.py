@@ -210,7 +210,7 @@ def why_unknown(module: nn.Module) -> str:
     return "its axes are not known here"
 
 
-def why_bound(module: nn.Module) -> str:
+def why_parametrized(module: nn.Module) -> str:
     """Why a norm cannot hand over its γ and β: they are computed from other parameters. Empty if it can."""
     computed = [
         name

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from ..distributed import WORLD, Group, group_name
-from ..introspect.layouts import description_of, is_norm, is_ours, layout_of, why_bound, why_unknown
+from ..introspect.layouts import description_of, is_norm, is_ours, layout_of, why_parametrized, why_unknown
 from ..introspect.select import Where, check_model, chosen
+from .conversion_record import synced
 from .convert import convert
-from .memory import synced
 from .report import Change, Left, Report
 
 _TORCH_WITHIN_A_SAMPLE = (nn.RMSNorm, nn.LocalResponseNorm)
@@ -112,7 +112,7 @@ def _why_not(module: nn.Module) -> str:
         return "it has a forward of its own" if own else ""
     if _axes(module) is None:
         return why_unknown(module)
-    return why_bound(module) if _axes(module) == "batch" else ""
+    return why_parametrized(module) if _axes(module) == "batch" else ""
 
 
 def _check_known(norms: list[tuple[str, nn.Module]]) -> None:

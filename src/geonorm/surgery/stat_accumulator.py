@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ..introspect.layouts import is_ours, layout_of
-from .guarding import Guarding
-from .memory import HOOKS, MEMORY
+from .conversion_record import HOOKS, RECORD
+from .input_guard import InputGuard
 from .report import Change, Left, Report
 
 
-class Gauge:
+class StatAccumulator:
     """Pooled statistics of the values that reach one norm.
 
     Mean and variance are added up batch by batch. Other centers and spreads have no such sums: the inputs are kept, and
@@ -29,13 +29,13 @@ class Gauge:
 
     def __init__(self, name: str, layer: Any, guard: float | None = None) -> None:
         self.name, self.layer = name, layer
-        self.shadow = shadow_of(layer)
+        self.shadow = measuring_copy(layer)
         layout = layout_of(layer)
         self.per_instance = layout is not None and layout.axes == "instance"
         # Within one sample there is nobody to judge it by; one that is not finite is left out of the average.
         self.drops_broken, self.broken = self.per_instance and guard is not None, 0
         k = guard if guard is not None or not is_ours(layer) else getattr(layer, "guard", None)
-        self.guard = None if self.per_instance or k is None else Guarding(k)
+        self.guard = None if self.per_instance or k is None else InputGuard(k)
         self.keeps_inputs = not self.per_instance and is_ours(layer) and not _has_plain_moments(layer)
         self.rank = 2 + (1 if layout is None or layout.dim is None else layout.dim)
         self.is_finite = True
@@ -171,13 +171,13 @@ def _has_plain_moments(layer: Any) -> bool:
     return layer.phi_start == 2 and not layer.learn_phi and all(getattr(layer, name, None) is None for name in others)
 
 
-def shadow_of(layer: nn.Module) -> Any:
+def measuring_copy(layer: nn.Module) -> Any:
     """A copy that measures in the layer's stead, without its hooks: what reaches this process, judged already."""
     alone: dict[str, Any] = {
         name: layer.__dict__[name] for name in ("process_group", "guard") if name in layer.__dict__
     }
     kept = {name: layer.__dict__[name] for name in HOOKS}
-    memory = layer.__dict__.pop(MEMORY, None)
+    record = layer.__dict__.pop(RECORD, None)
     try:
         for name, hooks in kept.items():
             layer.__dict__[name] = type(hooks)()
@@ -185,8 +185,8 @@ def shadow_of(layer: nn.Module) -> Any:
         shadow = copy.deepcopy(layer)
     finally:
         layer.__dict__.update(kept | alone)
-        if memory is not None:
-            layer.__dict__[MEMORY] = memory
+        if record is not None:
+            layer.__dict__[RECORD] = record
     shadow.train()
     return shadow
 

@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 from ..introspect.layouts import fresh_like
-from .memory import MEMORY, Standin
+from .conversion_record import RECORD, NormPlaceholder
 
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
-_ITS_OWN = ("_compiled_call_impl", "_geonorm_trained", MEMORY)
+_ITS_OWN = ("_compiled_call_impl", "_geonorm_trained", RECORD)
 
 
-def carry_extras(old: nn.Module, new: nn.Module) -> list[str]:
+def carry_user_attributes(old: nn.Module, new: nn.Module) -> list[str]:
     """Hand them over to a replacement, the same objects; the names of those that it uses otherwise itself."""
     made, reserved = _made_by_class(old), _made_by_class(new)
     lost = []
@@ -33,6 +33,6 @@ def carry_extras(old: nn.Module, new: nn.Module) -> list[str]:
 def _made_by_class(module: nn.Module) -> set[str]:
     """Names that any module of this kind has."""
     with torch.device("meta"):
-        fresh = Standin(False) if isinstance(module, Standin) else fresh_like(module)
+        fresh = NormPlaceholder(False) if isinstance(module, NormPlaceholder) else fresh_like(module)
     made = module if fresh is None else fresh  # nothing is known to hang on a stranger
     return set(_ITS_OWN).union(made.__dict__, *(made.__dict__[registry] for registry in _REGISTRIES))

@@ -47,7 +47,7 @@ def build(spec: Spec, layout: Layout, factory: dict[str, Any]) -> nn.Module:
     return build_layer(layer_for(layout), layout.channels, arguments)
 
 
-def take_over(source: Any, new: Any, keep: tuple[str, ...]) -> str:
+def transfer_state(source: Any, new: Any, keep: tuple[str, ...]) -> str:
     """Statistics (copies) and parameters (the same objects) of a layer for its successor; what that means."""
     notes = []
     has_statistics = getattr(new, "running_mean", None) is not None

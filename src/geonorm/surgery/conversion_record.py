@@ -15,7 +15,7 @@ from ..introspect.layouts import is_ours
 from ..nn.layernorm import _be_called
 from .wrap_like import WRAPPING_HOOKS
 
-MEMORY = "_geonorm_memory"
+RECORD = "_geonorm_record"
 HOOKS = (
     "_backward_pre_hooks",
     "_backward_hooks",
@@ -35,7 +35,7 @@ _INTERNAL = (_be_called, *WRAPPING_HOOKS)
 
 
 @dataclass
-class Memory:
+class ConversionRecord:
     """The module that stood here, and the replacement's state when it came.
 
     Attributes:
@@ -53,7 +53,7 @@ class Memory:
     operations: list[nn.Module] = field(default_factory=list)
 
 
-class Standin(nn.Identity):
+class NormPlaceholder(nn.Identity):
     """What stands where a norm was: nothing happens here.
 
     Args:
@@ -68,11 +68,11 @@ class Standin(nn.Identity):
     def forward(self, input: Tensor) -> Tensor:
         return input.clone() if self.copies else input
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Standin:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NormPlaceholder:
         """Device and dtype of the remembered norm follow the model."""
-        memory = memory_of(self)
-        if memory is not None:
-            memory.original._apply(fn)
+        record = record_of(self)
+        if record is not None:
+            record.original._apply(fn)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
@@ -84,21 +84,23 @@ def own_state(module: nn.Module) -> dict[str, Tensor]:
     return {**parameters, **{name: b for name, b in buffers.items() if name not in module._non_persistent_buffers_set}}
 
 
-def remember(new: nn.Module, original: nn.Module, spec: str, has_hooks: bool, operations: list[nn.Module]) -> None:
+def record_conversion(
+    new: nn.Module, original: nn.Module, spec: str, has_hooks: bool, operations: list[nn.Module]
+) -> None:
     """Keep the original with its replacement; not as a submodule, so that no state_dict shows it."""
     state = {name: value.clone() for name, value in own_state(new).items()}
-    new.__dict__[MEMORY] = Memory(original, spec, state, has_hooks, operations)
+    new.__dict__[RECORD] = ConversionRecord(original, spec, state, has_hooks, operations)
 
 
-def memory_of(module: nn.Module) -> Memory | None:
+def record_of(module: nn.Module) -> ConversionRecord | None:
     """What a module remembers, if anything."""
-    memory: Memory | None = module.__dict__.get(MEMORY)
-    return memory
+    record: ConversionRecord | None = module.__dict__.get(RECORD)
+    return record
 
 
-def forget(module: nn.Module) -> None:
+def drop_record(module: nn.Module) -> None:
     """There is no way back any more."""
-    module.__dict__.pop(MEMORY, None)
+    module.__dict__.pop(RECORD, None)
 
 
 def synced(model: nn.Module) -> dict[str, nn.Module]:
@@ -148,7 +150,7 @@ def move_hooks_back(new: nn.Module, old: nn.Module) -> None:
 
 def _movable(new: nn.Module) -> tuple[str, ...]:
     """Hooks of a state_dict rely on its keys, which nobody has where no norm stands any more."""
-    return HOOKS if isinstance(new, Standin) else (*HOOKS, *STATE_HOOKS)
+    return HOOKS if isinstance(new, NormPlaceholder) else (*HOOKS, *STATE_HOOKS)
 
 
 def _bind(hooks: dict[int, Any], module: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""``survival``: what the activation leaves of a normalization, at the input of the next operation."""
+"""``activation_effect``: what the activation leaves of a normalization, at the input of the next operation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..html.result import Result, figure
+from ..introspect.graph import is_operation
 from ..introspect.observe import (
     Forward,
     call_model,
@@ -17,10 +18,9 @@ from ..introspect.observe import (
     filled_batches,
     measure_each_batch,
     norms_of,
+    state_restored,
     uncompiled,
-    undisturbed,
 )
-from ..introspect.pairs import is_operation
 from ..introspect.progress import progress
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Survival(Result):
-    """What ``survival`` found.
+class ActivationEffect(Result):
+    """What ``activation_effect`` found.
 
     Attributes:
         operations: the operations that ran, in the order of the model.
         skipped: names of operations that were not looked at, with the reason.
     """
 
-    operations: list[Arrival]
+    operations: list[OperationInput]
     skipped: dict[str, str]
 
     def head(self) -> Sequence[str]:
@@ -63,7 +63,7 @@ class Survival(Result):
 
 
 @dataclass
-class Arrival:
+class OperationInput:
     """What reaches one operation.
 
     Attributes:
@@ -85,7 +85,7 @@ class Arrival:
     division: float | None
 
 
-def survival(model: nn.Module, batches: Any, forward: Forward | None = None) -> Survival:
+def activation_effect(model: nn.Module, batches: Any, forward: Forward | None = None) -> ActivationEffect:
     """How much of the mean removal and of the division of a norm survives the activation behind it.
 
         mean²/rms² and rms at each operation's input;  division passed on: d log rms(a(λ·y)) / d log λ at λ = 1
@@ -100,15 +100,16 @@ def survival(model: nn.Module, batches: Any, forward: Forward | None = None) -> 
 
     Examples:
         >>> import torch
-        >>> from geonorm.analysis import survival
+        >>> from geonorm.analysis import activation_effect
         >>> model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
-        >>> (arrival,) = survival(model, torch.randn(4000, 4, generator=torch.Generator().manual_seed(0))).operations
-        >>> round(arrival.rms, 1), round(arrival.mean_share, 1), round(arrival.division, 6)
+        >>> batch = torch.randn(4000, 4, generator=torch.Generator().manual_seed(0))
+        >>> (arriving,) = activation_effect(model, batch).operations
+        >>> round(arriving.rms, 1), round(arriving.mean_share, 1), round(arriving.division, 6)
         (0.7, 0.3, 1.0)
     """
-    check_readable(model, "read the survival of norms in")
+    check_readable(model, "read the activation_effect of norms in")
     cut = _Cut()
-    with undisturbed(model), torch.enable_grad(), uncompiled():
+    with state_restored(model), torch.enable_grad(), uncompiled():
         measure_each_batch(model)
         for parameter in model.parameters():
             parameter.requires_grad_(False)
@@ -117,12 +118,12 @@ def survival(model: nn.Module, batches: Any, forward: Forward | None = None) -> 
         for name, module in model.named_modules():
             if is_operation(module):
                 module.register_forward_pre_hook(cut.at_operation(name))
-        for batch in progress(filled_batches(batches), "survival"):
+        for batch in progress(filled_batches(batches), "activation_effect"):
             cut.leaves.clear()
             (forward or call_model)(model, batch)
     order = [name for name, module in model.named_modules() if is_operation(module)]
     skipped = {name: cut.skipped.get(name, "it never ran") for name in order if name not in cut.sums}
-    return Survival([cut.sums[name].arrival(name) for name in order if name in cut.sums], skipped)
+    return ActivationEffect([cut.sums[name].arriving(name) for name in order if name in cut.sums], skipped)
 
 
 class _Sums:
@@ -135,11 +136,13 @@ class _Sums:
         self.passed, self.reference = 0.0, 0.0
         self.has_norm = False
 
-    def arrival(self, name: str) -> Arrival:
+    def arriving(self, name: str) -> OperationInput:
         rms = (self.squares / self.number).sqrt()
         share = (self.total / self.number).square() / (self.squares / self.number).clamp_min(1e-300)
         division = self.passed / self.reference if self.has_norm and self.reference else None
-        return Arrival(name, float(share.mean()), float(rms.mean()), float(rms.min()), float(rms.max()), division)
+        return OperationInput(
+            name, float(share.mean()), float(rms.mean()), float(rms.min()), float(rms.max()), division
+        )
 
 
 class _Cut:

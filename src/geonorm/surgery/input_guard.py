@@ -21,7 +21,7 @@ class Admitted(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class Guarding:
+class InputGuard:
     """Judges every batch that reaches one norm, torch's or ours, and counts.
 
     The norm gets the batch with its far samples pulled in: what it hands on is what a guarded layer would hand on in

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...introspect.graph import trace
 from ...introspect.layouts import keeps_statistics
 from ...introspect.observe import Forward, as_float, copy_of
-from ...introspect.pairs import trace
 from ...introspect.progress import without_bars
 from ...surgery.freeze import freeze
 from ...surgery.recalibrate import recalibrate

@@ -9,23 +9,23 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...introspect.graph import input_channels, is_operation, output_channels
 from ...introspect.layouts import BOTH, CHANNELS_FIRST, keeps_statistics, own_forward
 from ...introspect.observe import call_model, copy_of, norms_of, uncompiled
-from ...introspect.pairing import measures_batch
-from ...introspect.pairs import input_channels, is_operation, output_channels
+from ...introspect.shared_channels import measures_batch
 from ..behaviour import labels_of
 from ..readings import NormReading
 from .finding import Finding
-from .look import Look, never_measured
+from .observations import Observations, never_measured
 
 _SHIFTED = 1.1  # variance with dropout over that without
 
 
-def idle(look: Look) -> Iterator[Finding]:
+def idle(observed: Observations) -> Iterator[Finding]:
     """Norms that no batch went through, or that could not be read."""
-    if look.readings.failure:
+    if observed.readings.failure:
         return
-    for reading in look.readings.norms.values():
+    for reading in observed.readings.norms.values():
         if not reading.calls:
             yield Finding(
                 "note",
@@ -40,10 +40,10 @@ def idle(look: Look) -> Iterator[Finding]:
             yield Finding("note", "not read", reading.name, what, reading.unread, "nothing; it is left out")
 
 
-def norm_after_norm(look: Look) -> Iterator[Finding]:
+def norm_after_norm(observed: Observations) -> Iterator[Finding]:
     """A norm that takes away what the one before has learned."""
-    for reading in look.ran:
-        first = look.readings.norms.get(reading.after) if reading.after else None
+    for reading in observed.ran:
+        first = observed.readings.norms.get(reading.after) if reading.after else None
         if first is None or not _undoes(reading, first):
             continue
         yield Finding(
@@ -62,18 +62,18 @@ def _undoes(second: NormReading, first: NormReading) -> bool:
     return by_channel and measures_batch(second.norm)
 
 
-def on_the_logits(look: Look) -> Iterator[Finding]:
+def on_the_logits(observed: Observations) -> Iterator[Finding]:
     """A norm whose output is the model's, in a classifier."""
-    labels = [labels_of(batch) for batch in look.batches]
+    labels = [labels_of(batch) for batch in observed.batches]
     classes = max((int(found.max()) + 1 for found in labels if found is not None), default=0)
-    for reading in look.ran:
-        if reading.name not in look.readings.last or reading.name == "(model)":
+    for reading in observed.ran:
+        if reading.name not in observed.readings.last or reading.name == "(model)":
             continue
-        scores = next((answer for answer in look.readings.answers if answer is not None), None)
+        scores = next((answer for answer in observed.readings.answers if answer is not None), None)
         if scores is None or scores.dim() != 2 or scores.shape[1] < max(2, classes):
             continue
         sure = bool(classes) and scores.shape[1] <= 20 * classes
-        if not sure and not _narrows(look, reading.name):
+        if not sure and not _narrows(observed, reading.name):
             continue
         yield Finding(
             "warning" if sure else "note",
@@ -87,16 +87,16 @@ def on_the_logits(look: Look) -> Iterator[Finding]:
         )
 
 
-def _narrows(look: Look, norm: str) -> bool:
+def _narrows(observed: Observations, norm: str) -> bool:
     """Whether the layer in front of a norm gives fewer channels than it takes, as a classifier's last one does."""
-    near = look.readings.graph.norms.get(norm)
-    operation = None if near is None or near.before is None else look.modules[near.before]
+    near = observed.readings.graph.norms.get(norm)
+    operation = None if near is None or near.before is None else observed.modules[near.before]
     return is_operation(operation) and output_channels(operation) < input_channels(operation)
 
 
-def wrong_axis(look: Look) -> Iterator[Finding]:
+def wrong_axis(observed: Observations) -> Iterator[Finding]:
     """A norm that takes another dimension for the channels than the layer that made its input."""
-    for reading in look.ran:
+    for reading in observed.ran:
         norm: Any = reading.norm
         if len(reading.channels) != 1 or reading.dimensions < 3:
             continue
@@ -120,10 +120,14 @@ def wrong_axis(look: Look) -> Iterator[Finding]:
         )
 
 
-def shared(look: Look) -> Iterator[Finding]:
+def shared(observed: Observations) -> Iterator[Finding]:
     """A norm with running statistics that stands in several places."""
-    for reading in look.ran:
-        if not keeps_statistics(reading.norm) or not look.readings.batches or reading.calls <= look.readings.batches:
+    for reading in observed.ran:
+        if (
+            not keeps_statistics(reading.norm)
+            or not observed.readings.batches
+            or reading.calls <= observed.readings.batches
+        ):
             continue
         apart = 0.0
         for one in reading.places[1:]:
@@ -140,22 +144,22 @@ def shared(look: Look) -> Iterator[Finding]:
             reading.name,
             "it is used in several places: its running statistics are a mixture"
             + (" that fits none of them" if different else ", which fits as long as all see the same"),
-            f"{reading.calls} calls in {look.readings.batches} batches"
+            f"{reading.calls} calls in {observed.readings.batches} batches"
             + (f"; what reaches them differs by {apart:.2g} σ (rms over channels)" if apart else ""),
             "give each place its own norm",
             harm=min(1.0, apart / 2) if different else 0.0,
         )
 
 
-def dropout(look: Look) -> Iterator[Finding]:
+def dropout(observed: Observations) -> Iterator[Finding]:
     """Running variances that were measured behind dropout, which evaluation does not have."""
-    names = {r.name: r.dropout for r in look.ran if r.axes == "batch" and keeps_statistics(r.norm) and r.dropout}
+    names = {r.name: r.dropout for r in observed.ran if r.axes == "batch" and keeps_statistics(r.norm) and r.dropout}
     names = {name: {layer: p for layer, p in given.items() if p > 0} for name, given in names.items()}
     names = {name: given for name, given in names.items() if given}
-    if not names or look.readings.failure:
+    if not names or observed.readings.failure:
         return
-    ratios = _variance_ratios(look, set(names))
-    shifted = {name: ratio for name, ratio in ratios.items() if ratio > _SHIFTED and _follows(look, name, ratio)}
+    ratios = _variance_ratios(observed, set(names))
+    shifted = {name: ratio for name, ratio in ratios.items() if ratio > _SHIFTED and _follows(observed, name, ratio)}
     if not shifted:
         return
     worst = max(shifted, key=lambda name: shifted[name])
@@ -174,9 +178,9 @@ def dropout(look: Look) -> Iterator[Finding]:
     )
 
 
-def _follows(look: Look, name: str, ratio: float) -> bool:
+def _follows(observed: Observations, name: str, ratio: float) -> bool:
     """Whether a running variance is that with dropout, and not, as after a recalibration, that without."""
-    reading = next(r for r in look.ran if r.name == name)
+    reading = next(r for r in observed.ran if r.name == name)
     norm: Any = reading.norm
     if never_measured(norm):
         return True
@@ -185,9 +189,9 @@ def _follows(look: Look, name: str, ratio: float) -> bool:
     return float(found) > math.sqrt(ratio)
 
 
-def _variance_ratios(look: Look, norms: set[str]) -> dict[str, float]:
+def _variance_ratios(observed: Observations, norms: set[str]) -> dict[str, float]:
     """Per norm, the variance of its input with dropout on over that with dropout off, in the median over channels."""
-    twin = copy_of(look.model).eval()
+    twin = copy_of(observed.model).eval()
     by_name = norms_of(twin)
     for name, norm in by_name.items():
         norm.training = True
@@ -207,11 +211,11 @@ def _variance_ratios(look: Look, norms: set[str]) -> dict[str, float]:
             norm.register_forward_pre_hook(hook)
     with torch.random.fork_rng(), torch.no_grad(), uncompiled():
         torch.manual_seed(0)
-        for batch in look.batches:
-            (look.forward or call_model)(twin, batch)
-    look.evaluation.passes += 1
+        for batch in observed.batches:
+            (observed.forward or call_model)(twin, batch)
+    observed.evaluation.passes += 1
     found = {}
-    for reading in look.ran:
+    for reading in observed.ran:
         if reading.name in sums:
             on = torch.stack(sums[reading.name]).mean(0).cpu()
             off = reading.moments.batch_var()

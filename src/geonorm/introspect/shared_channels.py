@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from .graph import Graph, input_channels, is_linear, is_operation, output_channels
 from .layouts import Layout, is_frozen, keeps_statistics, layout_of
-from .pairs import Graph, input_channels, is_linear, is_operation, output_channels
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
@@ -17,7 +17,7 @@ def measures_batch(norm: nn.Module) -> bool:
     return not is_frozen(norm) and (norm.training or not keeps_statistics(norm))
 
 
-def is_held(norm: nn.Module, model: nn.Module) -> bool:
+def stays_in_evaluation(norm: nn.Module, model: nn.Module) -> bool:
     """Whether a norm keeps to its running statistics while the model around it trains."""
     return is_frozen(norm) or (model.training and not measures_batch(norm))
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ...introspect.layouts import keeps_statistics
 from ...introspect.observe import Forward
+from ..activation_effect import ActivationEffect
 from ..batch_width import BatchWidth
 from ..readings import NormReading, Readings
-from ..survival import Survival
 from .evaluation import Evaluation
 
 # Below this many samples, statistics and dead channels cannot be told from chance.
@@ -22,7 +22,7 @@ FEW_SAMPLES = 16
 
 
 @dataclass
-class Look:
+class Observations:
     """A model, the batches, and what was measured.
 
     Attributes:
@@ -31,7 +31,7 @@ class Look:
         forward: how to call the model on a batch.
         readings: what one pass with the statistics of each batch showed.
         evaluation: how the network answers in evaluation and in training.
-        widths, survival: these diagnostics; ``None`` where one could not be taken.
+        widths, activation_effect: these diagnostics; ``None`` where one could not be taken.
         synthetic: the inputs were made up: what depends on the data is left out.
         lr: the learning rate that the model is trained with, if it is known.
     """
@@ -42,7 +42,7 @@ class Look:
     readings: Readings
     evaluation: Evaluation
     widths: BatchWidth | None
-    survival: Survival | None
+    activation_effect: ActivationEffect | None
     synthetic: bool
     lr: float | None
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from torch import nn
 
+from .graph import Graph
 from .layouts import layout_of
-from .pairing import TRANSPOSED
-from .pairs import Graph
+from .shared_channels import TRANSPOSED
 
 
 class Weight(NamedTuple):

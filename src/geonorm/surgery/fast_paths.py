@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import nn
 
 from ..introspect.layouts import is_ours
-from .memory import memory_of
+from .conversion_record import record_of
 
 _FORMER = "_geonorm_former"
 
 
-def settle_fast_paths(model: nn.Module) -> None:
+def update_fast_paths(model: nn.Module) -> None:
     """Switch the fused kernels off where a norm was replaced, and on again where none is any more."""
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoderLayer):
@@ -21,7 +21,7 @@ def settle_fast_paths(model: nn.Module) -> None:
 
 
 def _settle(module: nn.Module, attribute: str, off: object, norms: list[nn.Module]) -> None:
-    replaced = any(is_ours(norm) or memory_of(norm) is not None for norm in norms)
+    replaced = any(is_ours(norm) or record_of(norm) is not None for norm in norms)
     if replaced and _FORMER not in module.__dict__:
         module.__dict__[_FORMER] = getattr(module, attribute)
         setattr(module, attribute, off)

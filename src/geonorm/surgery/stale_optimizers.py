@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
 
-class Holders:
+class StaleOptimizers:
     """The parameters of a model before a change, to be compared with those after it."""
 
     def __init__(self, model: nn.Module) -> None:
