@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..introspect.layouts import is_ours, layout_of
+from ..introspect.moments import PooledMoments
 from .conversion_record import HOOKS, RECORD
 from .input_guard import InputGuard
 from .report import Change, Left, Report
@@ -40,11 +40,10 @@ class StatAccumulator:
         self.rank = 2 + (1 if layout is None or layout.dim is None else layout.dim)
         self.is_finite = True
         self.averages = False  # of batch centers, where the inputs do not fit
-        self.batches, self.values, self.mass = 0, 0, 0.0
+        self.batches, self.values = 0, 0
         self.bytes = 0  # of all its inputs
         self.kept: list[tuple[Tensor, Tensor | None]] | None = [] if self.keeps_inputs else None
-        self._mean: Tensor | float = 0.0
-        self._squares: Tensor | float = 0.0
+        self._moments = PooledMoments()
         self._averaged = 0.0
 
     def count(self, x: Tensor, share: Tensor | None) -> None:
@@ -62,28 +61,7 @@ class StatAccumulator:
             self.shadow.momentum = x.shape[0] / self.values
             self.shadow(x, **({} if share is None else {"element_weight": share}))
             return
-        if share is not None:
-            share, x = share.double(), torch.where(share > 0, x, 0.0)
-        dims = [0, *range(2, x.dim())]
-        shape = [1, -1, *[1] * (x.dim() - 2)]
-        mass = x.numel() / x.shape[1] if share is None else share.sum(dims)
-        whole = 1.0 / mass if share is None else 1.0 / mass.clamp_min(1e-300)  # type: ignore[union-attr]
-
-        def mean_of(values: Tensor) -> Tensor:
-            values = values if share is None else values * share
-            return values.sum(dims, dtype=torch.float64) * whole
-
-        rough = mean_of(x)
-        centred = x - rough.view(shape).to(x.dtype)
-        rest = mean_of(centred)
-        mean = rough.to(x.dtype).double() + rest
-        squares = (mean_of(centred.square()) - rest.square()) * mass
-        total = self.mass + mass
-        gap = mean - self._mean
-        part = mass / (total if share is None else total.clamp_min(1e-300))  # type: ignore[union-attr]
-        self._squares = self._squares + squares + gap.square() * self.mass * part
-        self._mean = self._mean + gap * part
-        self.mass = total  # type: ignore[assignment]
+        self._moments.add(x, share)
 
     def _finite_instances(self, x: Tensor, share: Tensor | None) -> tuple[Tensor, Tensor | None]:
         values = x if share is None else torch.where(share > 0, x, 0.0)
@@ -127,9 +105,7 @@ class StatAccumulator:
             return
         found = dict(self.shadow.named_buffers(recurse=False))
         if not self.per_instance:
-            mass = torch.as_tensor(self.mass, dtype=torch.float64)
-            found["running_mean"] = torch.as_tensor(self._mean)
-            found["running_var"] = torch.where(mass > 1, torch.as_tensor(self._squares) / (mass - 1), math.nan)
+            found["running_mean"], found["running_var"] = self._moments.mean, self._moments.var(correction=1)
             if is_ours(self.layer) and not self.keeps_inputs:
                 found["running_center"] = found["running_mean"]
         found["num_batches_tracked"] = torch.tensor(self.batches)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...introspect.moments import PooledMoments
 from ..extras import require
 from .errors import DataError
 from .images import ImageFiles
@@ -157,12 +158,10 @@ def joined(first: Split, second: Split) -> Split:
 
 def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation per channel, in double precision inside."""
-    dims = [0, *range(2, x.dim())]
-    number = x.numel() / x.shape[1]
-    mean = x.sum(dims, dtype=torch.float64) / number
-    # In parts: a copy of large data in double precision would not fit.
-    parts = [(part.double() - mean.view(-1, *[1] * (x.dim() - 2))).square().sum(dims) for part in x.split(4096)]
-    return mean.float(), (torch.stack(parts).sum(0) / number).sqrt().float()
+    moments = PooledMoments()
+    for part in x.split(4096):  # a copy of large data in double precision would not fit
+        moments.add(part.double())
+    return moments.mean.float(), moments.var().sqrt().float()
 
 
 def clipped(task: Task, bound: float) -> Task:
