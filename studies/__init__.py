@@ -9,11 +9,11 @@ from pathlib import Path
 from geonorm.lab.check import check_at_hand
 from geonorm.lab.choices import known
 from geonorm.lab.orchestrate import orchestrate
-from geonorm.lab.recipe import Recipe
 from geonorm.lab.store import Store
 
 from . import page, results
 from . import smoke as smokes
+from .recipe import StudyRecipe, StudySource
 from .results import Results
 from .study import PRESETS, Study
 
@@ -89,7 +89,7 @@ def reproduce(
     done = {record.key for record in found.records}
     waiting = [run for recipe in parts.values() for run in recipe.runs() if run.key not in done]
     try:  # all at once: processes that are started for every part would read the data anew each time
-        outcome = orchestrate(waiting, store, workers=workers, progress=progress)
+        outcome = orchestrate(waiting, store, StudySource(), workers=workers, progress=progress)
     finally:
         found = results.collect(parts, store, chosen.curves, found, chosen.ends)
         results.write(found, path)
@@ -112,7 +112,7 @@ def write_page(name: str, found: Results, folder: str | Path) -> Path:
     return page.write(titled, line, chosen.source, command, chosen.page(found), Path(folder))
 
 
-def _with_seeds(recipe: Recipe, number: int) -> Recipe:
+def _with_seeds(recipe: StudyRecipe, number: int) -> StudyRecipe:
     first = recipe.seeds[0]  # not always 0: settings may have been chosen with a seed that is left out
     return replace(recipe, seeds=tuple(range(first, first + number)))
 

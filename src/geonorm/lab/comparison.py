@@ -13,7 +13,8 @@ from .loading import named_object
 from .orchestrate import orchestrate
 from .recipe import Recipe, Run
 from .results import Comparison
-from .runner import Source, Watch
+from .runner import Watch
+from .source import Source
 from .store import Store
 
 

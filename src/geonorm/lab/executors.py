@@ -15,7 +15,8 @@ import torch.multiprocessing as mp
 from .extras import need
 from .interrupts import held_back, listen
 from .recipe import Run
-from .runner import Named, RunsFailed, Source, Watch, work_through
+from .runner import Named, RunsFailed, Watch, work_through
+from .source import Source
 from .store import Store, StoreError
 from .team import Team
 

@@ -10,7 +10,8 @@ from .bars import say
 from .executors import default_workers, execute
 from .progress import shown
 from .recipe import Run
-from .runner import RunsFailed, Source, Watch
+from .runner import RunsFailed, Watch
+from .source import Source
 from .store import Store
 from .team import Team
 
