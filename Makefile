@@ -27,13 +27,13 @@ test-full: $(TOOLS)  ## all tests, slow ones included, on the kernels and on tor
 	GEONORM_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=full $(TESTS)
 
 test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision, torchattacks and transformers, in an environment of their own
-	$(COMPAT)/bin/python -m pytest tests/outside -p no:cacheprovider $(TESTS)
+	$(COMPAT)/bin/python -m pytest tests/third_party -p no:cacheprovider $(TESTS)
 
 test-native-asan: $(TOOLS)  ## 20,000 native calls under AddressSanitizer and UBSan
 	$(BIN)/python src/geonorm/csrc/build.py --sanitize --only avx2 --out build/libgeonorm-asan.so
 	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=src \
-	$(BIN)/python tests/native_fuzz.py build/libgeonorm-asan.so 20000
+	$(BIN)/python tests/helpers/native_fuzz.py build/libgeonorm-asan.so 20000
 
 lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/ruff check .

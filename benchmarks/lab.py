@@ -22,11 +22,11 @@ from geonorm.lab import Recipe, Store
 from geonorm.lab.batches import shuffled
 from geonorm.lab.choices import parse_evaluation
 from geonorm.lab.data import Task
+from geonorm.lab.ddp_team import Team
 from geonorm.lab.evaluate import evaluate
 from geonorm.lab.recipe import Run
 from geonorm.lab.runner import Named
 from geonorm.lab.store import Epoch
-from geonorm.lab.team import Team
 from geonorm.lab.train import Training, correct
 
 SMALL = Recipe(data="digits", norms=("bn",), seeds=(0,), epochs=20, model_options={"hidden": 256})

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
 from geonorm.html.result import figure
-from geonorm.lab.extras import need
+from geonorm.lab.extras import require
 from geonorm.lab.report.palette import line_style, looks
 from geonorm.lab.statistics import summarize
 
@@ -166,7 +166,7 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _draw(chart: Chart, path: Path) -> None:
     labels = list(dict.fromkeys(line.label for lines in chart.panels.values() for line in lines))
     look = looks(labels, labels[0] if labels else None)
-    with need("matplotlib", "matplotlib").rc_context(
+    with require("matplotlib", "matplotlib").rc_context(
         {"svg.hashsalt": "geonorm", "svg.fonttype": "none", "path.simplify": False}
     ):
         columns = min(3, len(chart.panels)) if len(chart.panels) != 4 else 2

@@ -11,9 +11,9 @@ from torch import nn
 
 from geonorm.lab.choices import known
 from geonorm.lab.data import Task
+from geonorm.lab.ddp_team import Team
 from geonorm.lab.recipe import FORMER, Recipe, Run, listed, number
 from geonorm.lab.runner import Named
-from geonorm.lab.team import Team
 from geonorm.lab.train import Training
 from geonorm.surgery.placement import is_pre_norm
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from geonorm.lab.report.phrases import probability
+from geonorm.lab.report.labels import probability
 from geonorm.lab.statistics import LEVEL, Difference, difference, holm, shared_by_folds
 
 from .results import Pair

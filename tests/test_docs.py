@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import torch
 
-from chromium import PROGRAM, browser
-from reference import PAGES, directives, names
+from helpers.chromium import PROGRAM, browser
+from helpers.public_names import REFERENCE_PAGES, public_names, reference_directives
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -134,10 +134,10 @@ def test_figures_of_the_pages_are_the_stored_ones() -> None:
 def table_of_speed() -> dict[str, dict[str, float]]:
     """The ratios on the page, by row and column."""
     heads, _, *rows = between(DOCS / "speed.md", "benchmark: speed")[1].partition("| ")[2].splitlines()
-    names = [head.strip() for head in heads.strip("| ").split("|")]
+    columns = [head.strip() for head in heads.strip("| ").split("|")]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     return {
-        row[0]: {name: float(cell.split()[0]) for name, cell in zip(names[2:], row[2:], strict=True) if cell}
+        row[0]: {name: float(cell.split()[0]) for name, cell in zip(columns[2:], row[2:], strict=True) if cell}
         for row in cells
     }
 
@@ -233,9 +233,9 @@ def test_the_table_of_specs_is_the_registry() -> None:
     is_written(DOCS / "layers" / "index.md", "specs", "| name | what it is |\n| --- | --- |\n" + rows)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", REFERENCE_PAGES)
 def test_the_reference_has_every_public_name(page: str) -> None:
-    is_written(DOCS / "reference" / f"{page}.md", "names", directives(page))
+    is_written(DOCS / "reference" / f"{page}.md", "names", reference_directives(page))
 
 
 def is_written(page: Path, mark: str, expected: str) -> None:
@@ -251,7 +251,7 @@ def test_names_of_the_package_are_in_the_reference() -> None:
     """What ``geonorm`` itself offers is documented where it comes from."""
     import geonorm
 
-    known = {name for modules in PAGES.values() for module in modules for name in names(module)}
+    known = {name for modules in REFERENCE_PAGES.values() for module in modules for name in public_names(module)}
     rooms = {"__version__", "analysis", "functional", "nn", "optim", "robust"}
     assert set(geonorm.__all__) - rooms <= known
 
@@ -330,9 +330,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_site_has_every_name_and_loads_nothing_from_elsewhere(site: Path) -> None:
     inventory = (site / "objects.inv").read_bytes()
     known = zlib.decompress(inventory.split(b"\n", 4)[4]).decode()
-    for modules in PAGES.values():
+    for modules in REFERENCE_PAGES.values():
         for module in modules:
-            for path in names(module).values():
+            for path in public_names(module).values():
                 assert f"{path} " in known, path
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 import geonorm
 from geonorm.analysis import curvature, kappa_slopes
 from geonorm.analysis.curvature.lanczos import lanczos
-from left_alone import left_alone
+from helpers.assert_model_unchanged import assert_model_unchanged
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
@@ -199,7 +199,7 @@ def test_kappa_slope_of_the_last_layer_is_exactly_minus_two() -> None:
     """POP → linear → MSE: the Hessian is that of F(w/κ), 16 times smaller for each factor 4."""
     model = nn.Sequential(geonorm.PopNorm1d(4), nn.Linear(4, 2)).double()
     nn.init.zeros_(model[1].weight)  # the variance follows F(w/κ) too, seen from the same point w = 0
-    with left_alone(model):
+    with assert_model_unchanged(model):
         found = kappa_slopes(model, (randn(32, 4), randn(32, 2, seed=1)), squares, tolerance=1e-10)
     (slope,) = found.slopes
     assert (slope.norm, slope.layer) == ("0", "1")
@@ -250,9 +250,9 @@ def test_the_model_is_left_as_it_was(training: bool) -> None:
     model = nn.Sequential(net(), nn.Dropout(0.5), nn.Linear(3, 3).double()).train(training)
     model[0][1].eval()
     model[2].weight.grad = torch.ones_like(model[2].weight)
-    with left_alone(model):
+    with assert_model_unchanged(model):
         first = curvature(model, data(), steps=5)
-    with left_alone(model):
+    with assert_model_unchanged(model):
         again = curvature(model, data(), steps=5)
     assert first.blocks[0].largest == again.blocks[0].largest
 
@@ -270,7 +270,7 @@ class TestEnemies:
         normed = parametrizations.weight_norm(nn.Linear(4, 3).double())
         model = nn.Sequential(shared, nn.Tanh(), shared, normed)
         shared.bias.requires_grad_(False)
-        with left_alone(model):
+        with assert_model_unchanged(model):
             found = curvature(model, data(), tolerance=1e-9)
         assert [block.name for block in found.blocks] == ["(all)", "0", "3"]
         assert found.blocks[1].parameters == 16
@@ -320,7 +320,7 @@ class TestEnemies:
     )
     def test_errors_say_what_to_do(self, make, batches, options, error, words: str) -> None:
         model = make()
-        with left_alone(model), pytest.raises(error, match=words):
+        with assert_model_unchanged(model), pytest.raises(error, match=words):
             curvature(model, batches, **options)
 
     def test_errors_of_kappa(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import geonorm
 from geonorm.analysis import diagnose
-from planted_faults import faults
+from helpers.planted_faults import faults
 
 STORED = {outcome.fault: outcome for outcome in faults.stored()}
 
@@ -52,11 +52,11 @@ def test_no_healthy_network_raises_an_alarm(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["resnet20", "densenet", "wrn", "transformer"])
 def test_fresh_models_from_outside_raise_no_alarm(family: str) -> None:
-    from outside_models import OUTSIDE, images
+    from helpers.third_party_models import THIRD_PARTY_MODELS, image_batch
 
     torch.manual_seed(0)
-    case = next(case for case in OUTSIDE if case.name == family)
-    x = torch.randn(32, 7, 16) if family == "transformer" else images(32, 16 if family == "densenet" else 32)[0]
+    case = next(case for case in THIRD_PARTY_MODELS if case.name == family)
+    x = torch.randn(32, 7, 16) if family == "transformer" else image_batch(32, 16 if family == "densenet" else 32)[0]
     assert diagnose(case.make(), x).alarms() == []
 
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from geonorm.analysis import diagnose
 from geonorm.analysis.behaviour import accuracy, answer_of, compare, labels_of
-from geonorm.analysis.diagnose.causes import folded
+from geonorm.analysis.diagnose.common_causes import folded
 from geonorm.analysis.diagnose.finding import Finding
-from left_alone import left_alone
-from planted_faults import faults_in_use, random_faults
+from helpers.assert_model_unchanged import assert_model_unchanged
+from helpers.planted_faults import faults_in_use, random_faults
 
 # Answers
 
@@ -277,5 +277,5 @@ def test_a_random_case_comes_out_as_it_is_stored(number: int) -> None:
 def test_every_network_is_left_alone() -> None:
     for name in ("mlp", "dropout", "residual", "tokens"):
         model, batches = faults_in_use.trained(name)
-        with left_alone(model):
+        with assert_model_unchanged(model):
             diagnose(model, batches, fix=True)

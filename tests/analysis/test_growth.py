@@ -11,8 +11,8 @@ from torch import nn
 
 import geonorm
 from geonorm.analysis import Growth, Monitor, invariance
-from left_alone import left_alone
-from small_trainings import WIDTH, net, randn, sgd, train
+from helpers.assert_model_unchanged import assert_model_unchanged
+from helpers.small_training import WIDTH, seeded_randn, sgd, small_net, train_steps
 
 NORMS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
     "batch": (lambda: nn.BatchNorm1d(WIDTH, eps=1e-12), True),
@@ -29,10 +29,10 @@ NORMS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
 def test_T13_growth_is_the_predicted_one_for_plain_sgd(name: str, decay: float) -> None:
     """‖W⁺‖² = (1 − ηλ)²‖W‖² + η²‖∇‖² in the norm's own unit: the growth itself, not only ‖W‖², to 1e-6."""
     make, bias = NORMS[name]
-    model = net(make(), bias)
+    model = small_net(make(), bias)
     optimizer = sgd(model, weight_decay=decay)
     with Monitor(model, optimizer, every=1) as monitor:
-        train(model, monitor, optimizer)
+        train_steps(model, monitor, optimizer)
     records = monitor.result().records
     assert len(records) == 5
     for record in records:
@@ -46,12 +46,12 @@ def test_T13_growth_is_the_predicted_one_for_plain_sgd(name: str, decay: float) 
 
 def test_T13_the_unit_matters() -> None:
     """LayerNorm with a bias: the weight alone does not grow as predicted; weight and bias together do."""
-    model = net(nn.LayerNorm(WIDTH, eps=1e-12), bias=True)
+    model = small_net(nn.LayerNorm(WIDTH, eps=1e-12), bias=True)
     optimizer = sgd(model)
-    (unit,) = invariance(model, randn(16, 4)).units
+    (unit,) = invariance(model, seeded_randn(16, 4)).units
     assert unit.bias == "0.bias"
     both, alone = (Monitor(model, optimizer, every=1, units=[chosen]) for chosen in (unit, unit._replace(bias=None)))
-    train(model, both, optimizer, steps=1)
+    train_steps(model, both, optimizer, steps=1)
     alone.step()
     gaps = []
     for monitor in (both, alone):
@@ -70,10 +70,10 @@ def test_T13_the_unit_matters() -> None:
     ],
 )
 def test_T13_nothing_is_predicted_for_other_optimizers(make) -> None:
-    model = net()
+    model = small_net()
     optimizer = make(model.parameters())
     with Monitor(model, optimizer, every=1) as monitor:
-        train(model, monitor, optimizer, steps=2)
+        train_steps(model, monitor, optimizer, steps=2)
     found = monitor.result().records[1]["weights"]["0.weight"]
     assert found["predicted"] is None
     assert found["growth"] != 0
@@ -81,12 +81,12 @@ def test_T13_nothing_is_predicted_for_other_optimizers(make) -> None:
 
 
 def test_effective_rate_is_the_rate_over_the_square_of_the_rows() -> None:
-    model = net()
+    model = small_net()
     with torch.no_grad():
         model[0].weight.div_(model[0].weight.norm(dim=1, keepdim=True)).mul_(4)
     optimizer = sgd(model, lr=1e-9)
     with Monitor(model, optimizer) as monitor:
-        train(model, monitor, optimizer, steps=1)
+        train_steps(model, monitor, optimizer, steps=1)
     found = monitor.result().records[0]["weights"]["0.weight"]
     assert found["effective_rate"] == pytest.approx(1e-9 / 16)
     assert (found["norm"], found["smallest"], found["largest"]) == pytest.approx((4 * WIDTH**0.5, 4, 4))
@@ -126,19 +126,19 @@ def test_no_balance_without_decay() -> None:
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
 def test_T14_gaps_are_those_of_the_batch_and_only_those_at_length_one_are_identifiable(scale: float) -> None:
     """Rescaling the weight moves the raw gaps anywhere; loss, γ, β and the gaps with ‖W‖ = 1 stay."""
-    model = net()
+    model = small_net()
     with torch.no_grad():
         model[0].weight.mul_(scale)
         model[1].weight.copy_(torch.linspace(0.5, 1.5, WIDTH))
         model[1].bias.copy_(torch.linspace(-1, 1, WIDTH))
-        x = randn(16, 4, seed=0)
+        x = seeded_randn(16, 4, seed=0)
         y = x @ model[0].weight.T
         running = model[1].running_mean.clone(), model[1].running_var.clone()
         lengths = model[0].weight.norm(dim=1)
         gamma, beta = model[1].weight.clone(), model[1].bias.clone()
     optimizer = sgd(model, lr=0.0)
     with Monitor(model, optimizer) as monitor:
-        train(model, monitor, optimizer, steps=1)
+        train_steps(model, monitor, optimizer, steps=1)
     found = monitor.result().records[0]["norms"]["1"]
     mean, var = y.mean(0), y.var(0, correction=0)
     for which, m, v in (("", mean, var), ("_unit", mean / lengths, var / lengths**2), ("_running", *running)):
@@ -153,21 +153,21 @@ def test_T14_gaps_are_those_of_the_batch_and_only_those_at_length_one_are_identi
 def test_a_stale_running_mean_shows_as_lag() -> None:
     lags = []
     for offset in (0.0, 50.0):
-        model = net()
-        train(model, None, sgd(model, lr=0.0), steps=50)
+        model = small_net()
+        train_steps(model, None, sgd(model, lr=0.0), steps=50)
         model[1].running_mean += offset
         optimizer = sgd(model)
         with Monitor(model, optimizer) as monitor:
-            train(model, monitor, optimizer, steps=1)
+            train_steps(model, monitor, optimizer, steps=1)
         lags.append(monitor.result().records[0]["norms"]["1"]["lag_mean"])
     assert lags[0] < 1 < 20 < lags[1]
 
 
 def test_learned_phi_and_alpha_are_followed() -> None:
-    model = net(geonorm.AugBatchNorm1d(WIDTH, learn_phi=True, learn_alpha=True))
+    model = small_net(geonorm.AugBatchNorm1d(WIDTH, learn_phi=True, learn_alpha=True))
     optimizer = sgd(model, lr=0.5)
     with Monitor(model, optimizer, every=1) as monitor:
-        train(model, monitor, optimizer, steps=4)
+        train_steps(model, monitor, optimizer, steps=4)
     steps, phi = monitor.result().series("norms", "1", "phi")
     assert steps == [0, 1, 2, 3]
     assert phi[-1] == pytest.approx(model[1].phi.mean().item())
@@ -179,10 +179,10 @@ def test_learned_phi_and_alpha_are_followed() -> None:
 
 
 def test_only_every_nth_step_is_recorded_and_others_have_no_hooks() -> None:
-    model = net()
+    model = small_net()
     optimizer = sgd(model)
     with Monitor(model, optimizer, every=3) as monitor:
-        train(model, monitor, optimizer, steps=8)
+        train_steps(model, monitor, optimizer, steps=8)
         assert not model[1]._forward_pre_hooks
         assert not optimizer._optimizer_step_pre_hooks
     assert [record["step"] for record in monitor.result().records] == [0, 3, 6]
@@ -192,38 +192,38 @@ def test_training_goes_as_without_a_monitor() -> None:
     """Bit by bit, dropout included; and afterwards nothing of it is left on model or optimizer."""
     ends = []
     for watched in (True, False):
-        model = net()
+        model = small_net()
         model.insert(3, nn.Dropout(0.3))
         optimizer = sgd(model, momentum=0.9)
         torch.manual_seed(5)
         if watched:
             with Monitor(model, optimizer, every=2) as monitor:
-                train(model, monitor, optimizer)
+                train_steps(model, monitor, optimizer)
         else:
-            train(model, None, optimizer)
+            train_steps(model, None, optimizer)
         assert not any(module._forward_pre_hooks for module in model.modules())
         ends.append(model.state_dict())
     assert all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0])
-    model = net().eval()
-    with left_alone(model), pytest.warns(UserWarning, match="evaluation"):
+    model = small_net().eval()
+    with assert_model_unchanged(model), pytest.warns(UserWarning, match="evaluation"):
         Monitor(model).close()
 
 
 def test_evaluation_between_steps_does_not_count() -> None:
-    model = net()
+    model = small_net()
     optimizer = sgd(model)
     monitor = Monitor(model, optimizer)
-    model.eval()(randn(8, 4) + 100)
+    model.eval()(seeded_randn(8, 4) + 100)
     model.train()
-    train(model, monitor, optimizer, steps=1)
+    train_steps(model, monitor, optimizer, steps=1)
     assert monitor.result().records[0]["norms"]["1"]["beta_gap"] < 10
 
 
 def test_a_result_is_a_table_a_dict_and_a_picture() -> None:
-    model = net()
+    model = small_net()
     optimizer = sgd(model, weight_decay=0.01)
     with Monitor(model, optimizer, every=1) as monitor:
-        train(model, monitor, optimizer)
+        train_steps(model, monitor, optimizer)
     found = monitor.result()
     assert "0.weight" in found.table()
     assert "lag of mean" in found.table()

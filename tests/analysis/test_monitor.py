@@ -18,7 +18,7 @@ from torch.nn.utils import parametrizations
 
 import geonorm
 from geonorm.analysis import Growth, Monitor
-from small_trainings import net, randn, sgd, train
+from helpers.small_training import seeded_randn, sgd, small_net, train_steps
 
 
 class Wrapper(torch.optim.Optimizer):
@@ -43,27 +43,27 @@ class TestWrappers:
         records = []
         for wrap in (lambda optimizer: optimizer, Wrapper, lambda optimizer: Wrapper(Wrapper(optimizer))):
             torch.manual_seed(0)
-            model = net()
+            model = small_net()
             optimizer = wrap(sgd(model))
             with Monitor(model, optimizer, every=1) as monitor:
-                train(model, monitor, optimizer, steps=2)
+                train_steps(model, monitor, optimizer, steps=2)
             records.append(monitor.result().records)
         assert records[0] == records[1] == records[2]
         assert next(iter(records[0][-1]["weights"].values()))["predicted"] is not None
 
     def test_what_is_no_optimizer_is_refused(self) -> None:
-        for wrong in (net(), Wrapper(None)):  # type: ignore[arg-type]
+        for wrong in (small_net(), Wrapper(None)):  # type: ignore[arg-type]
             with pytest.raises(TypeError, match=r"holds one as \.optimizer"):
-                Monitor(net(), wrong)  # type: ignore[arg-type]
+                Monitor(small_net(), wrong)  # type: ignore[arg-type]
 
 
 class TestFile:
     def test_lines_are_there_at_once_and_are_appended(self, tmp_path: Path) -> None:
-        file, model = tmp_path / "growth.jsonl", net()
+        file, model = tmp_path / "growth.jsonl", small_net()
         for number in (1, 2):
             optimizer = sgd(model)
             monitor = Monitor(model, optimizer, every=1, file=file)
-            train(model, monitor, optimizer, steps=2)
+            train_steps(model, monitor, optimizer, steps=2)
             assert len(file.read_text().splitlines()) == 2 * number  # before close
             monitor.close()
         assert Growth.read(file).records[2:] == monitor.result().records
@@ -90,17 +90,17 @@ class TestFile:
         assert steps == list(range(len(steps)))
         assert len(steps) >= 6
         file.write_text("\n".join([*whole, (last or whole[-1])[:40]]))  # at worst a torn line
-        monitor = Monitor(net(), file=file)
+        monitor = Monitor(small_net(), file=file)
         monitor.step()
         monitor.close()
         assert [record["step"] for record in Growth.read(file).records] == [*steps, len(steps)]
 
     def test_nan_is_valid_json(self, tmp_path: Path) -> None:
-        model = net()
+        model = small_net()
         optimizer = sgd(model)
         model[0].weight.data[0] = math.nan
         with Monitor(model, optimizer, file=tmp_path / "growth.jsonl") as monitor:
-            train(model, monitor, optimizer, steps=1)
+            train_steps(model, monitor, optimizer, steps=1)
         text = (tmp_path / "growth.jsonl").read_text()
         assert "NaN" not in text
         assert json.loads(text)["weights"]["0.weight"]["norm"] is None
@@ -115,10 +115,10 @@ class TestTensorBoard:
             def add_scalar(self, tag: str, value: float, step: int) -> None:
                 self.calls.append((tag, value, step))
 
-        model, writer = net(), Writer()
+        model, writer = small_net(), Writer()
         optimizer = sgd(model)
         with Monitor(model, optimizer, every=2, tensorboard=writer) as monitor:
-            train(model, monitor, optimizer, steps=3)
+            train_steps(model, monitor, optimizer, steps=3)
         norms = [(value, step) for tag, value, step in writer.calls if tag == "norm/0.weight"]
         steps, values = monitor.result().series("weights", "0.weight", "norm")
         assert norms == list(zip(values, steps, strict=True))
@@ -134,14 +134,14 @@ class TestTensorBoard:
 
         monkeypatch.setattr(builtins, "__import__", without)
         with pytest.raises(ImportError, match="pip install tensorboard"):
-            Monitor(net(), tensorboard=tmp_path)
+            Monitor(small_net(), tensorboard=tmp_path)
 
 
 class TestGuard:
     def steps(self, monitor: Monitor, model: nn.Module, far: list[int]) -> None:
         """One step for each entry: that many samples far away, among 32."""
         for step, number in enumerate(far):
-            x = randn(32, 4, seed=step)
+            x = seeded_randn(32, 4, seed=step)
             x[:number] *= 1000
             model(x).square().mean().backward()
             monitor.step()
@@ -165,7 +165,7 @@ class TestGuard:
 
     def test_samples_that_are_not_finite(self) -> None:
         model = self.guarded()
-        x = randn(32, 4)
+        x = seeded_randn(32, 4)
         x[3] = math.nan
         with Monitor(model) as monitor:
             model(x)
@@ -175,7 +175,7 @@ class TestGuard:
 
     def test_moments_are_those_of_the_pulled_samples(self) -> None:
         model = self.guarded(momentum=1.0)
-        x = randn(32, 4)
+        x = seeded_randn(32, 4)
         x[3] *= 1000
         model(x)
         with Monitor(model) as monitor:
@@ -190,7 +190,7 @@ class TestGuard:
         with Monitor(model) as monitor:
             self.steps(monitor, model, [3])
         assert monitor.result().records[0]["norms"]["0"]["pulled"] == 3
-        with Monitor(net()) as monitor:
+        with Monitor(small_net()) as monitor:
             monitor.step()
         assert "pulled" not in monitor.result().table()
 
@@ -228,7 +228,7 @@ class TestGuard:
 
 class TestEnemies:
     def test_no_optimizer_no_norms_no_gradients(self) -> None:
-        with Monitor(net()) as monitor:
+        with Monitor(small_net()) as monitor:
             monitor.step(torch.tensor(1.5))
         record = monitor.result().records[0]
         assert record["loss"] == 1.5
@@ -240,18 +240,18 @@ class TestEnemies:
         assert monitor.result().table()
 
     def test_frozen_and_unused_weights(self) -> None:
-        model = net()
+        model = small_net()
         model[0].weight.requires_grad_(False)
         optimizer = sgd(model)
         with Monitor(model, optimizer) as monitor:
-            train(model, monitor, optimizer, steps=1)
+            train_steps(model, monitor, optimizer, steps=1)
         assert monitor.result().records[0]["weights"]["0.weight"]["growth"] is None
 
     def test_weights_in_another_optimizer(self) -> None:
-        model = net()
+        model = small_net()
         optimizer = torch.optim.SGD(model[3].parameters(), 0.1)
         with Monitor(model, optimizer) as monitor:
-            train(model, monitor, optimizer, steps=1)
+            train_steps(model, monitor, optimizer, steps=1)
         assert monitor.result().records[0]["weights"]["0.weight"]["predicted"] is None
 
     def test_parametrized_weights(self) -> None:
@@ -260,7 +260,7 @@ class TestEnemies:
         model = nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 5)), nn.Tanh(), nn.Linear(5, 3)).double()
         optimizer = sgd(model)
         with Monitor(model, optimizer, every=1) as monitor:
-            train(model, monitor, optimizer)
+            train_steps(model, monitor, optimizer)
         (found,) = monitor.result().records[-1]["weights"].values()
         assert found["unit"] == "row"
         assert found["growth"] == pytest.approx(found["predicted"], rel=1e-6)
@@ -270,7 +270,7 @@ class TestEnemies:
         model = nn.Sequential(nn.ConvTranspose2d(3, 4, 2, bias=False), nn.BatchNorm2d(4, eps=1e-12)).double()
         optimizer = sgd(model)
         with Monitor(model, optimizer) as monitor:
-            (model(randn(3, 3, 4, 4)) * randn(3, 4, 5, 5, seed=1)).sum().backward()
+            (model(seeded_randn(3, 3, 4, 4)) * seeded_randn(3, 4, 5, 5, seed=1)).sum().backward()
             optimizer.step()
             monitor.step()
         (found,) = monitor.result().records[0]["weights"].values()
@@ -278,10 +278,10 @@ class TestEnemies:
         assert monitor.result().records[0]["norms"]["1"]["gamma_gap_unit"] is not None
 
     def test_half_precision(self) -> None:
-        model = net().to(torch.bfloat16)
+        model = small_net().to(torch.bfloat16)
         optimizer = sgd(model)
         with Monitor(model, optimizer) as monitor:
-            model(randn(16, 4).to(torch.bfloat16)).float().square().mean().backward()
+            model(seeded_randn(16, 4).to(torch.bfloat16)).float().square().mean().backward()
             optimizer.step()
             monitor.step()
         found = monitor.result().records[0]
@@ -298,10 +298,10 @@ class TestEnemies:
 
     def test_errors(self) -> None:
         with pytest.raises(ValueError, match="every >= 1"):
-            Monitor(net(), every=0)
+            Monitor(small_net(), every=0)
         with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
             Monitor("model")
-        monitor = Monitor(net())
+        monitor = Monitor(small_net())
         monitor.close()
         with pytest.raises(RuntimeError, match="make a new one"):
             monitor.step()

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-import chromium
 from geonorm.analysis import Diagnosis, diagnose
 from geonorm.lab.models import CifarResNet
+from helpers import chromium
 
 
 @pytest.fixture(scope="module")

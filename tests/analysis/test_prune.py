@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import geonorm
 from geonorm.analysis import Drop, prune, remove_channels
 from geonorm.analysis.pruning.channels import masked
-from left_alone import left_alone
+from helpers.assert_model_unchanged import assert_model_unchanged
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
@@ -143,7 +143,7 @@ def test_the_model_is_left_as_it_was(norm: str) -> None:
     batch = data(model)
     model.train()
     model[1].eval()
-    with left_alone(model):
+    with assert_model_unchanged(model):
         prune(model, batch, (0.0, 0.2))
 
 
@@ -178,7 +178,7 @@ class TestEnemies:
     )
     def test_errors_say_what_to_do(self, make, options, words: str) -> None:
         model = make()
-        with left_alone(model), pytest.raises(ValueError, match=words):
+        with assert_model_unchanged(model), pytest.raises(ValueError, match=words):
             prune(model, (randn(8, 6), torch.zeros(8, dtype=torch.long)), **options)
         with pytest.raises(ValueError, match="at least one batch"):
             prune(net(), [])

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 import geonorm
 from geonorm.analysis import curvature, prune, rescaling, robustness
 from geonorm.robust import wilson
-from left_alone import left_alone
+from helpers.assert_model_unchanged import assert_model_unchanged
 
 
 def margins() -> tuple[nn.Module, Tensor, Tensor]:
@@ -69,7 +69,7 @@ def data(samples: int = 24, seed: int = 1) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("norm", ["batch", "aug", "group"])
 def test_T19_the_size_of_invariant_weights_changes_nothing_without_eps(norm: str) -> None:
     model = net(norm=norm)
-    with left_alone(model):
+    with assert_model_unchanged(model):
         found = rescaling(model, [data(), data(8, 2)], eps=0.3, step=0.1)
     assert found.weights == ["0.weight", "3.weight"]
     plain, *others = [case for case in found.cases if not case.has_eps]
@@ -103,7 +103,7 @@ def test_the_model_is_left_as_it_was(tests) -> None:
     model = net().train()
     model[1].eval()
     model[0].weight.grad = torch.ones_like(model[0].weight)
-    with left_alone(model):
+    with assert_model_unchanged(model):
         robustness(model, data(), tests, steps=2)
 
 
@@ -131,7 +131,7 @@ class TestEnemies:
         found = robustness(model.to(torch.bfloat16), (x.to(torch.bfloat16), y), steps=2)
         assert len(found.trials) == 4
         model = model.float()
-        with left_alone(model):
+        with assert_model_unchanged(model):
             weights = rescaling(model, (x, y)).weights
         assert weights == ["1.parametrizations.weight.original1"]
         with pytest.raises(ValueError, match="scale-invariant weights to rescale"):
@@ -149,7 +149,7 @@ class TestEnemies:
     )
     def test_errors_say_what_to_do(self, batches, options, error, words: str) -> None:
         model = net()
-        with left_alone(model), pytest.raises(error, match=words):
+        with assert_model_unchanged(model), pytest.raises(error, match=words):
             robustness(model, batches, **options)
 
     def test_factors(self) -> None:

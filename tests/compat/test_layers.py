@@ -16,15 +16,15 @@ import geonorm
 from geonorm.nn._base import NormLayer
 from geonorm.ops.choose import has_kernels
 from geonorm.ops.cpu import library
-from nn_layers import BATCH, CASES, NAMES, Case, randomize
+from helpers.layer_cases import CASE_NAMES, CASES, GRAPH_BATCH, LayerCase, randomize_parameters
 
-each = pytest.mark.parametrize("case", CASES, ids=NAMES)
+each = pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
 
 
-def check_compiled(case: Case, options: dict[str, Any], backend: str, dynamic: bool | None = None) -> None:
+def check_compiled(case: LayerCase, options: dict[str, Any], backend: str, dynamic: bool | None = None) -> None:
     """Training and evaluation, outputs, gradients and buffers, equal to eager."""
     torch._dynamo.reset()
-    reference = randomize(case.make(**options))
+    reference = randomize_parameters(case.make(**options))
     layers = [copy.deepcopy(reference), copy.deepcopy(reference)]
     calls = [layers[0], torch.compile(layers[1], fullgraph=True, backend=backend, dynamic=dynamic)]
     for training in (True, False):
@@ -45,24 +45,24 @@ def check_compiled(case: Case, options: dict[str, Any], backend: str, dynamic: b
 one_of_each = [pytest.param(c, marks=pytest.mark.slow if c.name.endswith(("1d", "3d")) else ()) for c in CASES]
 
 
-@pytest.mark.parametrize("case", one_of_each, ids=NAMES)
-def test_compiles(case: Case) -> None:
+@pytest.mark.parametrize("case", one_of_each, ids=CASE_NAMES)
+def test_compiles(case: LayerCase) -> None:
     check_compiled(case, {"learn_phi": True, "phi": 1.6}, "aot_eager")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_compiles_with_dynamic_shapes(case: Case) -> None:
+@pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
+def test_compiles_with_dynamic_shapes(case: LayerCase) -> None:
     check_compiled(case, {"spread": "robust"}, "aot_eager", dynamic=True)
 
 
 class Twice(nn.Module):
     """A layer behind another of its kind."""
 
-    def __init__(self, case: Case, options: dict[str, Any]) -> None:
+    def __init__(self, case: LayerCase, options: dict[str, Any]) -> None:
         super().__init__()
         self.case = case
-        self.layers = nn.ModuleList([randomize(case.make(**options)) for _ in range(2)])
+        self.layers = nn.ModuleList([randomize_parameters(case.make(**options)) for _ in range(2)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -70,7 +70,7 @@ class Twice(nn.Module):
         return x
 
 
-def check_two_with_dynamic_shapes(case: Case, options: dict[str, Any], training: bool) -> None:
+def check_two_with_dynamic_shapes(case: LayerCase, options: dict[str, Any], training: bool) -> None:
     """The second layer reads the same constants as the first, in another differentiable function."""
     torch._dynamo.reset()
     plain = Twice(case, options).train(training)
@@ -101,13 +101,13 @@ def test_two_layers_compile_with_dynamic_shapes() -> None:
 @pytest.mark.parametrize(
     ("options", "case"), [pytest.param(o, c, id=f"{c.name} {o}") for o, cases in SEVERAL for c in cases]
 )
-def test_two_layers_of_every_kind_with_dynamic_shapes(options: dict[str, Any], case: Case) -> None:
+def test_two_layers_of_every_kind_with_dynamic_shapes(options: dict[str, Any], case: LayerCase) -> None:
     for training in (True, False):
         check_two_with_dynamic_shapes(case, options, training)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.name == "AugBatchNorm2d"], ids=lambda c: c.name)
-def test_inductor(case: Case) -> None:
+def test_inductor(case: LayerCase) -> None:
     check_compiled(case, {"learn_phi": True, "phi": 1.6}, "inductor")
 
 
@@ -123,14 +123,14 @@ def test_batch_norm_compiles(options: dict[str, Any]) -> None:
 @pytest.mark.slow
 @each
 @pytest.mark.parametrize("options", [{"learn_phi": True, "phi": 1.6}, {"spread": "robust"}], ids=str)
-def test_inductor_with_every_layer(case: Case, options: dict[str, Any]) -> None:
+def test_inductor_with_every_layer(case: LayerCase, options: dict[str, Any]) -> None:
     check_compiled(case, options, "inductor")
 
 
 @each
-def test_autocast(case: Case) -> None:
+def test_autocast(case: LayerCase) -> None:
     """Under bfloat16 autocast the layer computes in float32 and keeps the dtype of its input."""
-    layer = randomize(case.make()).train()
+    layer = randomize_parameters(case.make()).train()
     with torch.autocast("cpu", torch.bfloat16):
         for dtype in (torch.float32, torch.bfloat16):
             x = case.input(dtype)
@@ -146,8 +146,8 @@ some_exported = [pytest.param(c, marks=pytest.mark.slow if c.name.endswith(("1d"
 
 @pytest.mark.parametrize("case", EXPORTED, ids=lambda c: c.name)
 @pytest.mark.parametrize("options", [{"spread": "robust"}, {"spread": "max_abs"}, {"phi": 2.0}], ids=str)
-def test_export(case: Case, options: dict[str, Any]) -> None:
-    layer = randomize(case.make(**options)).train()
+def test_export(case: LayerCase, options: dict[str, Any]) -> None:
+    layer = randomize_parameters(case.make(**options)).train()
     layer(case.input(torch.float32))
     layer.eval()
     x = case.input(torch.float32, seed=1)
@@ -166,8 +166,8 @@ def check_onnx(layer: nn.Module, x: torch.Tensor, path: Path) -> None:
 
 @pytest.mark.parametrize("case", some_exported, ids=[case.name for case in EXPORTED])
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
-def test_onnx(case: Case, tmp_path: Path) -> None:
-    layer = randomize(case.make()).train()
+def test_onnx(case: LayerCase, tmp_path: Path) -> None:
+    layer = randomize_parameters(case.make()).train()
     layer(case.input(torch.float32))
     check_onnx(layer, case.input(torch.float32, seed=1), tmp_path / "layer.onnx")
 
@@ -188,7 +188,7 @@ MEASURING = [c for c in ONE_OF_EACH if not c.running and not c.graph]
 def test_onnx_of_layers_that_measure_their_input(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     """A center is found by a fixed number of sweeps there, without being asked to."""
     case = next(c for c in CASES if c.name == name)
-    check_onnx(randomize(case.make(**options)), case.input(torch.float32), tmp_path / "layer.onnx")
+    check_onnx(randomize_parameters(case.make(**options)), case.input(torch.float32), tmp_path / "layer.onnx")
 
 
 class Around(nn.Module):
@@ -204,9 +204,9 @@ class Around(nn.Module):
 
 @pytest.mark.parametrize("case", [c for c in CASES if not c.graph], ids=lambda c: c.name)
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-def test_fx_takes_a_layer_as_one_node(case: Case, training: bool) -> None:
+def test_fx_takes_a_layer_as_one_node(case: LayerCase, training: bool) -> None:
     """The same object: its statistics follow, and its parameters are those of the model."""
-    model = Around(randomize(case.make())).train(training)
+    model = Around(randomize_parameters(case.make())).train(training)
     traced = torch.fx.symbolic_trace(copy.deepcopy(model))
     assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["layer"]
     x = case.input(torch.float32)
@@ -243,9 +243,9 @@ def test_fx_quantization_leaves_a_layer_as_it_is() -> None:
 
 @pytest.mark.parametrize("case", [c for c in CASES if not c.graph], ids=lambda c: c.name)
 @pytest.mark.filterwarnings("ignore")  # of the tracer, and that TorchScript is deprecated
-def test_torchscript_by_tracing(case: Case) -> None:
+def test_torchscript_by_tracing(case: LayerCase) -> None:
     """In evaluation; other values than the traced ones, of the same shape."""
-    layer = randomize(case.make()).train()
+    layer = randomize_parameters(case.make()).train()
     layer(case.input(torch.float32))
     layer.eval()
     traced = torch.jit.trace(layer, (case.input(torch.float32),))
@@ -255,7 +255,7 @@ def test_torchscript_by_tracing(case: Case) -> None:
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=lambda c: c.name)
 @pytest.mark.filterwarnings("ignore")
-def test_scripting_is_refused_with_the_cure(case: Case) -> None:
+def test_scripting_is_refused_with_the_cure(case: LayerCase) -> None:
     model = Around(case.make()).eval()
     with pytest.raises(RuntimeError, match=r"cannot be scripted.*torch\.jit\.trace\(model\.eval\(\), example\)"):
         torch.jit.script(model)
@@ -263,9 +263,11 @@ def test_scripting_is_refused_with_the_cure(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if not c.graph], ids=lambda c: c.name)
-def test_an_ensemble_under_vmap(case: Case) -> None:
+def test_an_ensemble_under_vmap(case: LayerCase) -> None:
     """Three layers as one: outputs, gradients of parameters, and running statistics of each."""
-    layers = [randomize(case.make(learn_phi=True, phi=1.6, dtype=torch.float64), seed).train() for seed in range(3)]
+    layers = [
+        randomize_parameters(case.make(learn_phi=True, phi=1.6, dtype=torch.float64), seed).train() for seed in range(3)
+    ]
     parameters, buffers = stack_module_state(layers)
     buffers = {name: value.clone() for name, value in buffers.items()}
     x = case.input()
@@ -286,9 +288,9 @@ def test_an_ensemble_under_vmap(case: Case) -> None:
 
 
 @each
-def test_checkpointing(case: Case) -> None:
+def test_checkpointing(case: LayerCase) -> None:
     """The same outputs and gradients; statistics follow twice, once per forward, as BatchNorm's do."""
-    plain, stored = (randomize(case.make()).train() for _ in range(2))
+    plain, stored = (randomize_parameters(case.make()).train() for _ in range(2))
     a, b = (case.input(torch.float32).requires_grad_() for _ in range(2))
     case.call(plain, a).square().sum().backward()
     torch.utils.checkpoint.checkpoint(lambda v: case.call(stored, v), b, use_reentrant=False).square().sum().backward()
@@ -323,7 +325,7 @@ def test_graph_norm_compiles_with_a_batch_vector() -> None:
     layer = geonorm.AugGraphNorm(3)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     x = torch.randn(12, 3)
-    torch.testing.assert_close(compiled(x, BATCH, 5), layer(x, BATCH, 5))
+    torch.testing.assert_close(compiled(x, GRAPH_BATCH, 5), layer(x, GRAPH_BATCH, 5))
 
 
 @pytest.mark.skipif(not has_kernels(), reason="native kernels are not built or not asked for")

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 import geonorm
-
-from . import world
-from .parts import counted
+from helpers.process_group import count_collectives, run_in_processes
 
 # Forward and backward, at most.
 MOST = {
@@ -38,7 +36,7 @@ def count(rank: int, size: int) -> dict[tuple[Any, ...], tuple[int, int]]:
             for name, (layer, options, *_) in MOST.items():
                 module = layer(shape[1], process_group="world", **options)
                 x = batch(kind, shape, rank).requires_grad_()
-                with counted() as number:
+                with count_collectives() as number:
                     y = module(x)
                     forward = number[0]
                     y.square().sum().backward()
@@ -49,7 +47,7 @@ def count(rank: int, size: int) -> dict[tuple[Any, ...], tuple[int, int]]:
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 def test_few_collectives(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEONORM_BACKEND", backend)
-    numbers = world.run(2, count)
+    numbers = run_in_processes(2, count)
     assert numbers[0] == numbers[1]
     for (name, *case), (forward, backward) in numbers[0].items():
         _, _, most_forward, most_backward = MOST[name]

@@ -11,9 +11,8 @@ import torch
 import torch.distributed as dist
 
 import geonorm
-from marks import slow_but
-
-from . import world
+from helpers.process_group import run_in_processes
+from helpers.slow_cases import slow_except
 
 TIMEOUT = 5.0
 
@@ -51,9 +50,9 @@ def fails(layer: torch.nn.Module) -> tuple[str, float]:
     return str(caught.value), time.monotonic() - start
 
 
-@pytest.mark.parametrize("accident", slow_but([dies], [dies, hangs]))
+@pytest.mark.parametrize("accident", slow_except([dies], [dies, hangs]))
 def test_the_others_end_with_an_error(accident: Any) -> None:
-    found = world.run(2, accident, timeout=TIMEOUT, survivors=1)
+    found = run_in_processes(2, accident, timeout=TIMEOUT, survivors=1)
     text, seconds = found[0]
     assert "got no answer" in text
     assert "restart all processes" in text

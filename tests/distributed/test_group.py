@@ -19,10 +19,7 @@ from torch import Tensor, nn
 
 import geonorm
 from geonorm.functional import aug_norm, pop_norm
-
-from . import world
-from .parts import SIZE, counted, data, refuses
-from .wrappers import (
+from helpers.distributed_model_checks import (
     activation_checkpointing,
     bad_weights_are_everybodys_business,
     checkpoints,
@@ -32,12 +29,13 @@ from .wrappers import (
     fsdp,
     torch_func_is_refused,
 )
+from helpers.process_group import WORLD_SIZE, assert_refused, count_collectives, run_in_processes, whole_and_part
 
 # Values
 
 
 def nan_stays_in_its_channel(rank: int) -> None:
-    _, x = data(rank)
+    _, x = whole_and_part(rank)
     if rank == 1:
         x[2, 1] = math.nan
     for phi in (1.0, 1.5, 2.0, math.inf):
@@ -61,7 +59,7 @@ def nobody_has_a_value(rank: int) -> None:
 def one_value_in_all(rank: int) -> None:
     x = torch.ones(1 if rank else 0, 4)
     for kind in (geonorm.AugBatchNorm1d, geonorm.PopNorm1d):
-        refuses(lambda kind=kind: kind(4, process_group="world")(x), "more than 1 value per channel", ValueError)
+        assert_refused(lambda kind=kind: kind(4, process_group="world")(x), "more than 1 value per channel", ValueError)
         assert kind(4, process_group="world", single_element="identity")(x).equal(x)
         layer = kind(4, process_group="world", single_element="running")
         assert layer(x).shape == x.shape
@@ -74,7 +72,7 @@ def one_value_each_is_enough(rank: int) -> None:
 
 
 def weights_and_masks(rank: int) -> None:
-    whole, x = data(rank)
+    whole, x = whole_and_part(rank)
     share = torch.rand(whole.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     share[:5] *= torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=torch.float64)  # the first process counts for nothing there
     mine = share.split([5, 9])[rank]
@@ -88,7 +86,7 @@ def weights_and_masks(rank: int) -> None:
 
 
 def hard_values(rank: int) -> None:
-    whole, x = data(rank)
+    whole, x = whole_and_part(rank)
     for factor in (1e150, 1e-150, 1e300):
         expected = aug_norm(whole * factor, 0, 1.5, eps=0.0).statistics.center
         found = aug_norm(x * factor, 0, 1.5, eps=0.0, process_group="world").statistics.center
@@ -101,7 +99,7 @@ def hard_values(rank: int) -> None:
 
 
 def half_precision(rank: int) -> None:
-    whole, x = data(rank)
+    whole, x = whole_and_part(rank)
     for dtype in (torch.bfloat16, torch.float16):
         expected = aug_norm(whole.to(dtype), 0, 1.5).statistics.center
         found = aug_norm(x.to(dtype), 0, 1.5, process_group="world")
@@ -111,7 +109,7 @@ def half_precision(rank: int) -> None:
 
 def statistics_have_gradients(rank: int) -> None:
     """A loss on the statistics: every process adds its own, as every process has its own use for them."""
-    whole, x = data(rank)
+    whole, x = whole_and_part(rank)
     whole.requires_grad_()
     x.requires_grad_()
     expected = aug_norm(whole, 0, 1.5, spread="robust").statistics
@@ -122,10 +120,10 @@ def statistics_have_gradients(rank: int) -> None:
 
 
 def second_derivatives_are_refused(rank: int) -> None:
-    _, x = data(rank)
+    _, x = whole_and_part(rank)
     x.requires_grad_()
     y = aug_norm(x, 0, 1.5, process_group="world").output
-    refuses(lambda: torch.autograd.grad(y.square().sum(), x, create_graph=True), "no second one")
+    assert_refused(lambda: torch.autograd.grad(y.square().sum(), x, create_graph=True), "no second one")
 
 
 def evaluation_asks_nobody(rank: int) -> None:
@@ -136,12 +134,12 @@ def evaluation_asks_nobody(rank: int) -> None:
 
 
 def a_group_of_one_is_alone(rank: int) -> None:
-    groups = [dist.new_group([member]) for member in range(SIZE)]
-    _, x = data(rank)
+    groups = [dist.new_group([member]) for member in range(WORLD_SIZE)]
+    _, x = whole_and_part(rank)
     layer = geonorm.AugBatchNorm1d(4, phi=1.5, dtype=torch.float64, process_group=groups[rank])
     assert layer.process_group == groups[rank].group_name
     torch.testing.assert_close(layer(x), geonorm.AugBatchNorm1d(4, phi=1.5, dtype=torch.float64)(x))
-    refuses(
+    assert_refused(
         lambda: (
             aug_norm(x, 0, process_group=groups[1 - rank].group_name)
             if groups[1 - rank] is not dist.GroupMember.NON_GROUP_MEMBER
@@ -152,10 +150,10 @@ def a_group_of_one_is_alone(rank: int) -> None:
 
 
 def bad_groups(rank: int) -> None:
-    _, x = data(rank)
-    refuses(lambda: geonorm.AugBatchNorm1d(4, process_group=7), "ProcessGroup", TypeError)  # type: ignore[arg-type]
-    refuses(lambda: geonorm.PopNorm1d(4, process_group="nobody")(x.float()), "named 'nobody'")
-    refuses(
+    _, x = whole_and_part(rank)
+    assert_refused(lambda: geonorm.AugBatchNorm1d(4, process_group=7), "ProcessGroup", TypeError)  # type: ignore[arg-type]
+    assert_refused(lambda: geonorm.PopNorm1d(4, process_group="nobody")(x.float()), "named 'nobody'")
+    assert_refused(
         lambda: aug_norm(x, batch=torch.zeros(len(x), dtype=torch.int64), process_group="world"),
         "not both",
         ValueError,
@@ -166,11 +164,11 @@ def the_same_collectives_everywhere(rank: int) -> None:
     """Their number does not depend on what a process has."""
     for phi in (1.0, 1.2, 2.0):
         for sizes in ((5, 9), (0, 30), (1, 20000)):
-            _, x = data(rank, sizes, seed=int(10 * phi))
+            _, x = whole_and_part(rank, sizes, seed=int(10 * phi))
             x.requires_grad_()
-            with counted() as number:
+            with count_collectives() as number:
                 aug_norm(x, 0, phi, spread="robust", process_group="world").output.sum().backward()
-            numbers: list[Any] = [None] * SIZE
+            numbers: list[Any] = [None] * WORLD_SIZE
             dist.all_gather_object(numbers, number[0])
             assert len(set(numbers)) == 1, numbers
             assert phi != 2 or number[0] < 20, number
@@ -180,7 +178,7 @@ def the_same_collectives_everywhere(rank: int) -> None:
 
 
 def copies_keep_their_group(rank: int) -> None:
-    _, x = data(rank)
+    _, x = whole_and_part(rank)
     layer = geonorm.AugBatchNorm1d(4, dtype=torch.float64, process_group=dist.group.WORLD)
     assert layer.process_group == "world"
     assert "process_group='world'" in repr(layer)
@@ -195,7 +193,7 @@ def copies_keep_their_group(rank: int) -> None:
 
 
 def same_when_compiled(rank: int, eager: nn.Module, backend: str = "aot_eager") -> None:
-    _, x = data(rank, shape=(4,))
+    _, x = whole_and_part(rank, shape=(4,))
     torch._dynamo.reset()
     traced = copy.deepcopy(eager)
     run = torch.compile(traced, fullgraph=True, backend=backend)
@@ -215,8 +213,8 @@ def same_when_compiled(rank: int, eager: nn.Module, backend: str = "aot_eager") 
 def compiled_with_other_sizes(rank: int) -> None:
     """A compiler merges equal collectives: those of two layers must not be equal in one process only."""
     torch._dynamo.reset()
-    _, x = data(rank, (6, 0), shape=(4, 4, 4))
-    _, z = data(rank, (5, 6), shape=(4, 2, 2), seed=1)
+    _, x = whole_and_part(rank, (6, 0), shape=(4, 4, 4))
+    _, z = whole_and_part(rank, (5, 6), shape=(4, 2, 2), seed=1)
     layers = [geonorm.AugBatchNorm2d(4, phi=2.0, dtype=torch.float64, process_group="world") for _ in range(3)]
 
     def run(x: Tensor, z: Tensor) -> Tensor:
@@ -225,7 +223,9 @@ def compiled_with_other_sizes(rank: int) -> None:
     x.requires_grad_()
     torch.compile(run, fullgraph=True, backend="aot_eager")(x, z).backward()
     assert x.grad is not None
-    torch.testing.assert_close(layers[2].running_mean, 0.1 * data(0, (11,), shape=(4, 2, 2), seed=1)[0].mean((0, 2, 3)))
+    torch.testing.assert_close(
+        layers[2].running_mean, 0.1 * whole_and_part(0, (11,), shape=(4, 2, 2), seed=1)[0].mean((0, 2, 3))
+    )
 
 
 def compiled_with_all_sweeps_it_needs(rank: int) -> None:
@@ -292,13 +292,13 @@ def run_all(rank: int, size: int) -> list[str]:
 
 
 def test_two_processes() -> None:
-    for names in world.run(SIZE, run_all):
+    for names in run_in_processes(WORLD_SIZE, run_all):
         assert len(names) == len(CASES)
 
 
 @pytest.mark.slow
 def test_compiled_in_many_ways() -> None:
-    world.run(SIZE, compiled_in_many_ways, timeout=600)
+    run_in_processes(WORLD_SIZE, compiled_in_many_ways, timeout=600)
 
 
 def test_pop_norm_takes_a_group_too() -> None:

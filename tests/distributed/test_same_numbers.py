@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from . import cases, world
+from helpers import distributed_layer_cases as cases
+from helpers.process_group import run_in_processes
 
 
 def quick(rank: int, size: int) -> tuple[list[str], bool]:
@@ -12,7 +13,7 @@ def quick(rank: int, size: int) -> tuple[list[str], bool]:
 
 
 def test_two_processes() -> None:
-    for found, noticed in world.run(2, quick):
+    for found, noticed in run_in_processes(2, quick):
         assert not found, "\n".join(found)
         assert noticed
 
@@ -20,12 +21,12 @@ def test_two_processes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_every_case(size: int) -> None:
-    for found in world.run(size, cases.mismatches, list(cases.all_cases()), timeout=600):
+    for found in run_in_processes(size, cases.mismatches, list(cases.all_cases()), timeout=600):
         assert not found, "\n".join(found)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_two_hundred_random_configurations(size: int) -> None:
-    for found in world.run(size, cases.mismatches, list(cases.random_cases(size, 67)), timeout=600):
+    for found in run_in_processes(size, cases.mismatches, list(cases.random_cases(size, 67)), timeout=600):
         assert not found, "\n".join(found)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from geonorm.functional import guard, joint_center, joint_center_with_info
-from oracles import hostile_batch, joint_center_by_newton
+from helpers.oracles import hostile_batch, joint_center_by_newton
 
 PHIS = [1.0, 1.2, 1.5, 2.0, 3.0, 6.0]
 EPS = torch.finfo(torch.float64).eps

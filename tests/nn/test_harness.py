@@ -11,18 +11,26 @@ import pytest
 import torch
 
 from geonorm.ops import Segments, using_backend
-from nn_layers import BATCH, CASES, EVERY, EVERY_NAME, NAMES, Case, randomize
+from helpers.layer_cases import (
+    CASE_NAMES,
+    CASES,
+    GRAPH_BATCH,
+    OPTION_CASE_NAMES,
+    OPTION_CASES,
+    LayerCase,
+    randomize_parameters,
+)
 
-every = pytest.mark.parametrize(("case", "options"), EVERY, ids=EVERY_NAME)
-each = pytest.mark.parametrize("case", CASES, ids=NAMES)
+every = pytest.mark.parametrize(("case", "options"), OPTION_CASES, ids=OPTION_CASE_NAMES)
+each = pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
 
 
-def layer_of(case: Case, options: dict[str, Any], dtype: torch.dtype = torch.float64) -> torch.nn.Module:
-    return randomize(case.make(**options, dtype=dtype))
+def layer_of(case: LayerCase, options: dict[str, Any], dtype: torch.dtype = torch.float64) -> torch.nn.Module:
+    return randomize_parameters(case.make(**options, dtype=dtype))
 
 
 @every
-def test_train_and_eval_give_finite_outputs_and_gradients(case: Case, options: dict[str, Any]) -> None:
+def test_train_and_eval_give_finite_outputs_and_gradients(case: LayerCase, options: dict[str, Any]) -> None:
     layer = layer_of(case, options)
     for training in (True, False):
         layer.train(training)
@@ -40,7 +48,7 @@ def test_train_and_eval_give_finite_outputs_and_gradients(case: Case, options: d
 
 
 @every
-def test_zero_batch(case: Case, options: dict[str, Any]) -> None:
+def test_zero_batch(case: LayerCase, options: dict[str, Any]) -> None:
     layer = layer_of(case, options)
     before = copy.deepcopy(layer.state_dict())
     x = case.input()[:0].requires_grad_()
@@ -53,7 +61,7 @@ def test_zero_batch(case: Case, options: dict[str, Any]) -> None:
 
 
 @every
-def test_layouts(case: Case, options: dict[str, Any]) -> None:
+def test_layouts(case: LayerCase, options: dict[str, Any]) -> None:
     layer = layer_of(case, options).train()
     x = case.input()
     expected = case.call(copy.deepcopy(layer), x)
@@ -67,7 +75,7 @@ def test_layouts(case: Case, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if len(c.shape) > 3 or "Group" in c.name], ids=lambda c: c.name)
 @pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize("phi", [1.5, 2.0])
-def test_memory_formats_are_kept(case: Case, phi: float, backend: str) -> None:
+def test_memory_formats_are_kept(case: LayerCase, phi: float, backend: str) -> None:
     """channels_last in, channels_last out, and back: what torch's BatchNorm, GroupNorm and convolutions do."""
     shape = case.shape if len(case.shape) > 3 else (*case.shape[:2], 5, 5)
     format = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
@@ -85,7 +93,7 @@ def test_memory_formats_are_kept(case: Case, phi: float, backend: str) -> None:
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_dtypes(case: Case, options: dict[str, Any], dtype: torch.dtype) -> None:
+def test_dtypes(case: LayerCase, options: dict[str, Any], dtype: torch.dtype) -> None:
     """Parameters in the same dtype, and half inputs with float32 parameters; both near the float64 answer."""
     reference = layer_of(case, options).train()
     x = case.input(dtype)
@@ -105,7 +113,7 @@ def test_dtypes(case: Case, options: dict[str, Any], dtype: torch.dtype) -> None
 
 
 @each
-def test_shapes_alone(case: Case) -> None:
+def test_shapes_alone(case: LayerCase) -> None:
     """On the meta device, where there are no values to look at: how tools learn the shapes of a model."""
     layer = case.make(device="meta").train()
     x = torch.empty(case.shape, device="meta", requires_grad=True)
@@ -118,7 +126,7 @@ def test_shapes_alone(case: Case) -> None:
 
 @every
 @pytest.mark.parametrize("backend", ["native", "torch"])
-def test_nothing_is_kept_after_backward(case: Case, options: dict[str, Any], backend: str) -> None:
+def test_nothing_is_kept_after_backward(case: LayerCase, options: dict[str, Any], backend: str) -> None:
     """While the loss lives, its graph does; what backward needed must be free, and parameters may be swapped."""
     layer = layer_of(case, options).train()
     x = case.input().requires_grad_()
@@ -161,7 +169,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 @every
-def test_copies(case: Case, options: dict[str, Any]) -> None:
+def test_copies(case: LayerCase, options: dict[str, Any]) -> None:
     """deepcopy, pickle, torch.save with weights_only, and a state_dict round trip all give the same layer."""
     layer = layer_of(case, options).train()
     case.call(layer, case.input())
@@ -182,7 +190,7 @@ def test_copies(case: Case, options: dict[str, Any]) -> None:
 
 
 @every
-def test_repr_names_the_options(case: Case, options: dict[str, Any]) -> None:
+def test_repr_names_the_options(case: LayerCase, options: dict[str, Any]) -> None:
     text = repr(case.make(**options))
     assert text.startswith(case.name)
     for name in ("phi", "spread", "guard"):
@@ -192,7 +200,7 @@ def test_repr_names_the_options(case: Case, options: dict[str, Any]) -> None:
 
 
 @each
-def test_reset_parameters(case: Case) -> None:
+def test_reset_parameters(case: LayerCase) -> None:
     options = {"learn_phi": True} if case.pop else {"learn_phi": True, "learn_alpha": True, "alpha": 0.7}
     layer = layer_of(case, options)
     layer.reset_parameters()
@@ -202,7 +210,7 @@ def test_reset_parameters(case: Case) -> None:
 
 
 @each
-def test_refuses_wrong_inputs(case: Case) -> None:
+def test_refuses_wrong_inputs(case: LayerCase) -> None:
     options = {"affine": True} if "Instance" in case.name else {}  # without, torch's InstanceNorm only warns
     for shape, error in case.wrong:
         layer = case.make(**options).train()
@@ -211,7 +219,7 @@ def test_refuses_wrong_inputs(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.twin is not None], ids=lambda c: c.name)
-def test_refuses_what_its_twin_refuses_with_the_same_type(case: Case) -> None:
+def test_refuses_what_its_twin_refuses_with_the_same_type(case: LayerCase) -> None:
     twin_options = {"affine": True} if "Instance" in case.name else {}
     for shape, error in case.wrong:
         with pytest.raises(error):
@@ -219,7 +227,7 @@ def test_refuses_what_its_twin_refuses_with_the_same_type(case: Case) -> None:
 
 
 @each
-def test_refuses_wrong_options(case: Case) -> None:
+def test_refuses_wrong_options(case: LayerCase) -> None:
     for options, error, text in [
         ({"phi": 0.5}, ValueError, "phi"),
         ({"eps": -1.0}, ValueError, "expected eps >= 0"),
@@ -259,7 +267,7 @@ def test_refuses_wrong_options(case: Case) -> None:
 
 
 @each
-def test_single_elements(case: Case) -> None:
+def test_single_elements(case: LayerCase) -> None:
     """One value per group: error, running statistics, or the affine part alone."""
     shapes = {"Batch": (1, 3), "Instance": (2, 4), "PopNorm": (1, 3)}
     shape = next((shapes[key] for key in shapes if key in case.name), None)
@@ -279,7 +287,7 @@ def test_single_elements(case: Case) -> None:
 
 @each
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_masks(case: Case, bad: float) -> None:
+def test_masks(case: LayerCase, bad: float) -> None:
     """Masked entries, whatever they hold, change nothing: outputs, gradients and buffers are those of the rest."""
     options = {} if case.graph else {case.affine_name: True}
     x = case.input()
@@ -300,12 +308,12 @@ def test_masks(case: Case, bad: float) -> None:
 
 
 @every
-def test_whole_groups_may_be_masked(case: Case, options: dict[str, Any]) -> None:
+def test_whole_groups_may_be_masked(case: LayerCase, options: dict[str, Any]) -> None:
     """A padded token, a masked sample, a channel that nobody has: 0, without a gradient or a part in anything."""
     x = case.input()
     mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.8
     mask[:2] = True
-    absent = (slice(None), 1) if case.running else BATCH[: len(x)] == 2 if case.graph else (1,)
+    absent = (slice(None), 1) if case.running else GRAPH_BATCH[: len(x)] == 2 if case.graph else (1,)
     mask[absent] = False
     layer = layer_of(case, {**options, "eps": 0.0}).train()
     start = {name: value.clone() for name, value in layer.named_buffers()}
@@ -330,9 +338,9 @@ def test_whole_groups_may_be_masked(case: Case, options: dict[str, Any]) -> None
 
 @each
 @pytest.mark.slow
-def test_whole_groups_may_be_masked_in_a_compiled_graph(case: Case) -> None:
+def test_whole_groups_may_be_masked_in_a_compiled_graph(case: LayerCase) -> None:
     x, mask = case.input(), torch.ones(case.shape, dtype=torch.bool)
-    mask[(slice(None), 1) if case.running else BATCH[: len(x)] == 2 if case.graph else (1,)] = False
+    mask[(slice(None), 1) if case.running else GRAPH_BATCH[: len(x)] == 2 if case.graph else (1,)] = False
     layer = layer_of(case, {}).train()
     results = []
     for call in (layer, torch.compile(copy.deepcopy(layer), backend="aot_eager")):
@@ -345,7 +353,7 @@ def test_whole_groups_may_be_masked_in_a_compiled_graph(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.running or "AugInstance" in c.name], ids=lambda c: c.name)
-def test_masks_in_evaluation(case: Case) -> None:
+def test_masks_in_evaluation(case: LayerCase) -> None:
     """With running statistics too, masked entries come out as 0 and change no gradient; the others as without."""
     layer = layer_of(case, {case.affine_name: True, "track_running_stats": True}).eval()
     x = case.input()
@@ -358,7 +366,7 @@ def test_masks_in_evaluation(case: Case) -> None:
 
 
 @each
-def test_weights_of_one_are_no_weights(case: Case) -> None:
+def test_weights_of_one_are_no_weights(case: LayerCase) -> None:
     layer = layer_of(case, {}).train()
     x = case.input()
     expected = case.call(copy.deepcopy(layer), x)
@@ -366,7 +374,7 @@ def test_weights_of_one_are_no_weights(case: Case) -> None:
 
 
 @each
-def test_learned_phi_stays_in_its_range(case: Case) -> None:
+def test_learned_phi_stays_in_its_range(case: LayerCase) -> None:
     """Pushed by a huge gradient for 1000 steps, φ stays inside its range and the outputs finite."""
     layer = case.make(learn_phi=True, phi_range=(1.2, 3.0), dtype=torch.float32).train()
     optimizer = torch.optim.SGD([layer.phi_offset], lr=1e3)
@@ -383,7 +391,7 @@ def test_learned_phi_stays_in_its_range(case: Case) -> None:
 
 @each
 @pytest.mark.parametrize("end", [-60.0, 60.0])
-def test_learned_phi_comes_back_from_an_end_of_its_range(case: Case, end: float) -> None:
+def test_learned_phi_comes_back_from_an_end_of_its_range(case: LayerCase, end: float) -> None:
     """The sigmoid is flat there: what leads back has a slope all the same, what leads further out has next to none."""
     x, found = case.input(), {}
     for backend in ("native", "torch"):
@@ -409,7 +417,7 @@ def test_learned_phi_comes_back_from_an_end_of_its_range(case: Case, end: float)
 
 
 @each
-def test_weight_decay_pulls_phi_to_its_start(case: Case) -> None:
+def test_weight_decay_pulls_phi_to_its_start(case: LayerCase) -> None:
     layer = case.make(learn_phi=True, phi=1.5)
     torch.testing.assert_close(layer.phi, torch.full_like(layer.phi_offset, 1.5))
     with torch.no_grad():

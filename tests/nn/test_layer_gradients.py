@@ -8,10 +8,10 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call
 
-from nn_layers import CASES, EVERY, EVERY_NAME, NAMES, Case, randomize
+from helpers.layer_cases import CASE_NAMES, CASES, OPTION_CASE_NAMES, OPTION_CASES, LayerCase, randomize_parameters
 
 
-def spaced_input(case: Case) -> torch.Tensor:
+def spaced_input(case: LayerCase) -> torch.Tensor:
     """Values at least 1/40 apart: finite differences need a gap from the center."""
     generator = torch.Generator().manual_seed(0)
     count = math.prod(case.shape)
@@ -20,8 +20,8 @@ def spaced_input(case: Case) -> torch.Tensor:
     return values.reshape(case.shape).requires_grad_()
 
 
-def as_function(case: Case, options: dict[str, Any]):
-    layer = randomize(case.make(**options, dtype=torch.float64)).train()
+def as_function(case: LayerCase, options: dict[str, Any]):
+    layer = randomize_parameters(case.make(**options, dtype=torch.float64)).train()
     names = [name for name, _ in layer.named_parameters()]
     buffers = {name: value.clone() for name, value in layer.named_buffers()}
 
@@ -33,8 +33,8 @@ def as_function(case: Case, options: dict[str, Any]):
     return f, [p.detach().clone().requires_grad_() for _, p in layer.named_parameters()]
 
 
-@pytest.mark.parametrize(("case", "options"), EVERY, ids=EVERY_NAME)
-def test_gradcheck(case: Case, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("case", "options"), OPTION_CASES, ids=OPTION_CASE_NAMES)
+def test_gradcheck(case: LayerCase, options: dict[str, Any]) -> None:
     if options.get("grad_floor") or options.get("sweeps"):
         options = {k: v for k, v in options.items() if k not in ("grad_floor", "sweeps")}  # not exact derivatives
     f, parameters = as_function(case, options)
@@ -45,16 +45,16 @@ def test_gradcheck(case: Case, options: dict[str, Any]) -> None:
 lighter = [pytest.param(case, marks=pytest.mark.slow if case.name[-2:] in ("2d", "3d") else ()) for case in CASES]
 
 
-@pytest.mark.parametrize("case", lighter, ids=NAMES)
-def test_all_derivatives_at_once(case: Case) -> None:
+@pytest.mark.parametrize("case", lighter, ids=CASE_NAMES)
+def test_all_derivatives_at_once(case: LayerCase) -> None:
     """The elementwise gradcheck, for learned φ and α."""
     options = {"learn_phi": True, "phi": 1.6} if case.pop else {"learn_phi": True, "phi": 1.6, "learn_alpha": True}
     f, parameters = as_function(case, options)
     assert gradcheck(f, (spaced_input(case), *parameters))
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
+@pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
 @pytest.mark.parametrize("spread", ["rms", "mean_abs", "robust"])
-def test_second_order(case: Case, spread: str) -> None:
+def test_second_order(case: LayerCase, spread: str) -> None:
     f, parameters = as_function(case, {"learn_phi": True, "phi": 1.7, "spread": spread})
     assert gradgradcheck(f, (spaced_input(case), *parameters), fast_mode=True, atol=1e-4)

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 import geonorm
-from nn_layers import CASES, Case
+from helpers.layer_cases import CASES, LayerCase
 
 TWINS = [case for case in CASES if case.twin is not None and ("Batch" in case.name or "Instance" in case.name)]
 each_twin = pytest.mark.parametrize("case", TWINS, ids=lambda case: case.name)
 
 
-def pair(case: Case, **options: Any) -> tuple[nn.Module, nn.Module]:
+def pair(case: LayerCase, **options: Any) -> tuple[nn.Module, nn.Module]:
     """Torch's layer and ours at φ=2, after the same training."""
     options = {"track_running_stats": True, "dtype": torch.float64, **options}
     theirs, ours = case.twin(**options), case.make(phi=2.0, **options)
@@ -27,7 +27,7 @@ def pair(case: Case, **options: Any) -> tuple[nn.Module, nn.Module]:
     return theirs, ours
 
 
-def same(case: Case, theirs: nn.Module, ours: nn.Module) -> None:
+def same(case: LayerCase, theirs: nn.Module, ours: nn.Module) -> None:
     """The same outputs and buffers, in evaluation and in training."""
     for training in (False, True, False):
         x = case.input(seed=7)
@@ -66,9 +66,9 @@ CHANGES = [no_tracking, no_buffers, buffers_taken_away, write, replace]
     ("case", "change"),
     # An InstanceNorm whose buffers were taken away does not evaluate: see the next test.
     [(c, how) for c in TWINS for how in CHANGES if "Batch" in c.name or how is not buffers_taken_away],
-    ids=lambda value: value.name if isinstance(value, Case) else value.__name__,
+    ids=lambda value: value.name if isinstance(value, LayerCase) else value.__name__,
 )
-def test_what_is_changed_later_acts_as_in_torch(case: Case, change: Callable[[nn.Module], None]) -> None:
+def test_what_is_changed_later_acts_as_in_torch(case: LayerCase, change: Callable[[nn.Module], None]) -> None:
     theirs, ours = pair(case)
     for layer in (theirs, ours):
         change(layer)
@@ -76,7 +76,7 @@ def test_what_is_changed_later_acts_as_in_torch(case: Case, change: Callable[[nn
 
 
 @each_twin
-def test_missing_buffers_are_named(case: Case) -> None:
+def test_missing_buffers_are_named(case: LayerCase) -> None:
     theirs, ours = (layer.eval() for layer in pair(case))
     for layer in (theirs, ours):
         layer.running_mean = None
@@ -91,7 +91,7 @@ def test_missing_buffers_are_named(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.running], ids=lambda case: case.name)
 @pytest.mark.parametrize("options", [{"phi": 1.5}, {"spread": "max_abs"}, {"guard": 3.0}, {"phi": 1.5, "spread": 1.0}])
-def test_flags_hold_for_every_statistic(case: Case, options: dict[str, Any]) -> None:
+def test_flags_hold_for_every_statistic(case: LayerCase, options: dict[str, Any]) -> None:
     layer = case.make(**options, dtype=torch.float64)
     layer(case.input())
     before = copy.deepcopy(layer.state_dict())
@@ -108,7 +108,7 @@ def test_flags_hold_for_every_statistic(case: Case, options: dict[str, Any]) -> 
 
 
 @each_twin
-def test_batches_are_counted_as_in_torch(case: Case) -> None:
+def test_batches_are_counted_as_in_torch(case: LayerCase) -> None:
     theirs, ours = pair(case)
     for layer in (theirs, ours):
         layer(case.input()[:0])
@@ -121,7 +121,7 @@ def test_batches_are_counted_as_in_torch(case: Case) -> None:
 
 @each_twin
 @pytest.mark.parametrize("phi", [1.5, 2.0])
-def test_states_of_before_batches_were_counted(case: Case, phi: float) -> None:
+def test_states_of_before_batches_were_counted(case: LayerCase, phi: float) -> None:
     theirs, _ = pair(case)
     old = dict(theirs.state_dict())  # without metadata, as it was then
     del old["num_batches_tracked"]
@@ -136,7 +136,7 @@ def test_states_of_before_batches_were_counted(case: Case, phi: float) -> None:
 
 
 @each_twin
-def test_states_are_exchanged_at_phi_2(case: Case) -> None:
+def test_states_are_exchanged_at_phi_2(case: LayerCase) -> None:
     """In both directions, strictly; a center of earlier versions is dropped."""
     theirs, ours = pair(case)
     assert ours.state_dict().keys() == theirs.state_dict().keys()

@@ -10,17 +10,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, grad, vmap
 
 import geonorm
-from nn_layers import CASES, EVERY, EVERY_NAME, NAMES, Case, randomize
+from helpers.layer_cases import CASE_NAMES, CASES, OPTION_CASE_NAMES, OPTION_CASES, LayerCase, randomize_parameters
 
 
 @pytest.mark.parametrize(
     ("case", "options"),
-    [(case, options) for case, options in EVERY if not case.graph],
-    ids=[name for name, (case, _) in zip(EVERY_NAME, EVERY, strict=True) if not case.graph],
+    [(case, options) for case, options in OPTION_CASES if not case.graph],
+    ids=[name for name, (case, _) in zip(OPTION_CASE_NAMES, OPTION_CASES, strict=True) if not case.graph],
 )
-def test_gradients_of_each_sample_in_evaluation(case: Case, options: dict[str, Any]) -> None:
+def test_gradients_of_each_sample_in_evaluation(case: LayerCase, options: dict[str, Any]) -> None:
     """vmap(grad) gives what a loop over the samples gives."""
-    layer = randomize(case.make(**options, dtype=torch.float64))
+    layer = randomize_parameters(case.make(**options, dtype=torch.float64))
     case.call(layer, case.input())
     layer.eval()
     x = case.input(seed=1)[:3]
@@ -42,9 +42,9 @@ def test_gradients_of_each_sample_in_evaluation(case: Case, options: dict[str, A
             torch.testing.assert_close(found[name][i], expected)
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
+@pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
 @pytest.mark.parametrize("options", [{}, {"phi": 2.0}, {"spread": "robust"}, {"learn_phi": True}], ids=str)
-def test_shapes_alone(case: Case, options: dict[str, Any]) -> None:
+def test_shapes_alone(case: LayerCase, options: dict[str, Any]) -> None:
     """Fake tensors have no values: shapes and gradients come out, and nobody looks."""
     with FakeTensorMode():
         layer = case.make(**options)
@@ -69,7 +69,7 @@ def ragged(*lengths: int, grad: bool = False) -> torch.Tensor:
 def test_jagged_tokens(phi: float) -> None:
     """Each token is normalized by itself, wherever it stands; torch's LayerNorm at φ=2."""
     x = ragged(3, 1, 5, grad=True)
-    layer = randomize(geonorm.AugLayerNorm(8, phi=phi, dtype=torch.float64))
+    layer = randomize_parameters(geonorm.AugLayerNorm(8, phi=phi, dtype=torch.float64))
     y = layer(x)
     torch.testing.assert_close((y + x).values(), layer(x.values()) + x.values())  # of one shape with what went in
     (y * y).values().sum().backward()

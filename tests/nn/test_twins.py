@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import geonorm
-from nn_layers import BATCH, CASES, Case, randomize
+from helpers.layer_cases import CASES, GRAPH_BATCH, LayerCase, randomize_parameters
 
 TWINS = [case for case in CASES if case.twin is not None]
 
@@ -15,7 +15,7 @@ TWINS = [case for case in CASES if case.twin is not None]
 @pytest.mark.parametrize("case", TWINS, ids=lambda c: c.name)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("affine", [True, False])
-def test_equals_its_twin(case: Case, dtype: torch.dtype, affine: bool) -> None:
+def test_equals_its_twin(case: LayerCase, dtype: torch.dtype, affine: bool) -> None:
     options = {case.affine_name: affine, "dtype": dtype}
     tracked = [{}]
     if "Instance" in case.name:
@@ -27,7 +27,7 @@ def test_equals_its_twin(case: Case, dtype: torch.dtype, affine: bool) -> None:
     if "Instance" in case.name:
         buffers.pop()  # torch's InstanceNorm never counts its batches
     for more in tracked:
-        theirs = randomize(case.twin(**options, **more))
+        theirs = randomize_parameters(case.twin(**options, **more))
         ours = case.make(phi=2.0, **options, **more)
         assert not any(ours.load_state_dict(theirs.state_dict(), strict=True))
         for step, training in enumerate((True, True, True, False)):
@@ -55,11 +55,11 @@ def test_unbatched_instances() -> None:
 
 def test_graph_norm() -> None:
     GraphNorm = pytest.importorskip("torch_geometric.nn", reason="torch_geometric is not installed").GraphNorm
-    theirs = randomize(GraphNorm(3).double())
+    theirs = randomize_parameters(GraphNorm(3).double())
     ours = geonorm.AugGraphNorm(3, phi=2.0, dtype=torch.float64)
     assert not any(ours.load_state_dict(theirs.state_dict(), strict=True))
     generator = torch.Generator().manual_seed(0)
-    for batch in (BATCH, BATCH[torch.randperm(12, generator=generator)], None, torch.arange(12)):
+    for batch in (GRAPH_BATCH, GRAPH_BATCH[torch.randperm(12, generator=generator)], None, torch.arange(12)):
         results = []
         for layer in (theirs, ours):
             x = torch.randn(12, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()

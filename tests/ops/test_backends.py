@@ -23,8 +23,8 @@ from torch import Tensor
 from geonorm.ops import Axes, Grouping, Incoming, Inputs, Rule, Saved, Segments, choose, cpu, problem, using_backend
 from geonorm.ops.cpu import library
 from geonorm.ops.torch import normalize as on_torch
-from marks import slow_but
-from oracles import center_by_bisection, guard_verdict
+from helpers.oracles import center_by_bisection, guard_by_formulas
+from helpers.slow_cases import slow_except
 
 needs_kernels = pytest.mark.skipif(isinstance(library.load(), str), reason="the kernels are not built")
 BACKENDS = [pytest.param("native", marks=needs_kernels), "torch"]
@@ -288,7 +288,7 @@ def oracle(
         low, high, start = rule.learned
         phi = low + (high - low) * torch.sigmoid(phi + start)
     if rule.guard is not None:
-        factor, joint = guard_verdict(x.detach(), rule.guard)[1:]
+        factor, joint = guard_by_formulas(x.detach(), rule.guard)[1:]
         f, about = factor.reshape(-1, *[1] * (x.dim() - 1)), joint.reshape(-1, *[1] * (x.dim() - 2))
         pulled = about + f * (x - about)
         rounding = pulled.detach().to(dtype).double() - pulled.detach()  # it is a tensor like x again
@@ -466,7 +466,7 @@ def test_against_the_oracle(layout: str, option: str, dtype: torch.dtype, backen
 
 @needs_kernels
 @pytest.mark.parametrize(
-    "layout", slow_but(["NCHW", "segments"], ["NC", "NCHW", "channels_last", "layer", "segments", "strided"])
+    "layout", slow_except(["NCHW", "segments"], ["NC", "NCHW", "channels_last", "layer", "segments", "strided"])
 )
 @pytest.mark.parametrize("option", [name for name, option in OPTIONS.items() if option.on_kernels])
 def test_torch_reads_what_the_kernels_have_kept(layout: str, option: str) -> None:
@@ -577,7 +577,7 @@ def test_what_is_kept_of_the_samples(layout: str, option: str, backend: str) -> 
     assert samples.shape == (problem.verdict_size(of.x),)
     n, c = of.x.shape[:2]
     factor, distance, center, _, radius = samples.split([n, n, c, c, 1])
-    d, f, y = guard_verdict(of.x, rule.guard)
+    d, f, y = guard_by_formulas(of.x, rule.guard)
     torch.testing.assert_close(factor, f)
     assert int((factor < 1).sum()) >= 1
     torch.testing.assert_close(center, y)
@@ -592,7 +592,9 @@ class TestOracle:
 
     @pytest.mark.parametrize(
         "option",
-        slow_but(SMALL, [name for name, option in OPTIONS.items() if not {"guard", "grad_floor"} & set(option.rule)]),
+        slow_except(
+            SMALL, [name for name, option in OPTIONS.items() if not {"guard", "grad_floor"} & set(option.rule)]
+        ),
     )
     def test_gradients(self, option: str) -> None:
         """Of one group. The guard and ``grad_floor`` are no derivatives, and left out."""

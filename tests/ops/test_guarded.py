@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import geonorm
 from geonorm.functional import guard
 from geonorm.ops import Axes, Inputs, Rule, judge, problem, using_backend
-from oracles import guard_verdict
+from helpers.oracles import guard_by_formulas
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4, torch.bfloat16: 6e-2, torch.float16: 2e-2}
 OPTIONS: list[dict[str, Any]] = [
@@ -45,7 +45,7 @@ def batch(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0, far: bool =
 def test_the_verdict_is_that_of_the_formulas(shape: tuple[int, ...], k: float) -> None:
     x = batch(shape, torch.float64)
     x[:, -1] = torch.relu(x[:, -1] - x[:, -1].median() - 1)  # 0 in most samples
-    d, f, y = guard_verdict(x, k)
+    d, f, y = guard_by_formulas(x, k)
     found = guard(x, k)
     torch.testing.assert_close(found.distance, d.double(), rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(found.factor, f.double(), rtol=1e-9, atol=1e-12)

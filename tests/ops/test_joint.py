@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import os
 import subprocess
@@ -13,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from distributed.threads import Together, run
 from geonorm.ops import Axes, Incoming, Inputs, Rule, choose, problem
 from geonorm.ops.cpu import library
 from geonorm.ops.joint import arithmetic, decide
@@ -21,6 +21,7 @@ from geonorm.ops.joint.arithmetic import REPRODUCIBLE
 from geonorm.ops.joint.moments import Moments
 from geonorm.ops.joint.search import start
 from geonorm.ops.torch.search import TORCH, Searches, Sums, begin, evaluate
+from helpers.thread_group import ThreadGroup, run_in_threads
 
 # The arithmetic
 
@@ -229,12 +230,12 @@ def check_center(parts: list[Tensor], phi: float, weighted: bool) -> None:
     share = share * (share > 0.2)
     shares = share.split([len(part) for part in parts])
 
-    def center(groups: Together, rank: int) -> tuple[Tensor, Tensor]:
+    def center(groups: ThreadGroup, rank: int) -> tuple[Tensor, Tensor]:
         of = Inputs(parts[rank], phi, 1.0, None, None, None, shares[rank] if weighted else None)
         rows = choose.normalize(of, groups, Rule(eps=1e-5)).saved.groups
         return rows[:, problem.CENTER], rows[:, problem.BOUND]
 
-    (found, bound), *others = run((0,), len(parts), center)
+    (found, bound), *others = run_in_threads((0,), len(parts), center)
     for other in others:
         assert torch.equal(found, other[0])
         assert torch.equal(bound, other[1])
@@ -249,13 +250,13 @@ def check_center(parts: list[Tensor], phi: float, weighted: bool) -> None:
 def test_a_bad_value_spoils_its_group_everywhere(bad: float) -> None:
     for phi in (1.0, 1.5, 2.0, math.inf):
 
-        def rows(groups: Together, rank: int, phi: float = phi) -> Tensor:
+        def rows(groups: ThreadGroup, rank: int, phi: float = phi) -> Tensor:
             x = hostile("apart", rank)
             if rank == 2:
                 x[3, 4] = bad
             return choose.normalize(Inputs(x, phi, 1.0, None, None, None, None), groups, Rule()).output
 
-        for y in run((0,), 3, rows):
+        for y in run_in_threads((0,), 3, rows):
             assert y[:, 4].isnan().all()
             assert y[:, :4].isfinite().all()
 
@@ -283,7 +284,8 @@ def test_gradients_are_those_of_one_process(backend: str, weighted: bool) -> Non
             rule = Rule(power=power, interior=isinstance(phi, Tensor), spread_floor=0.05)
             asked = (True, isinstance(phi, Tensor), True, True, True, True, weighted)
             with choose.using_backend(backend):
-                one, two = run((0,), 2, lambda groups, rank: gradients(groups, places[rank], phi, rule, asked))  # noqa: B023
+                here = functools.partial(gradients, phi=phi, rule=rule, asked=asked)
+                one, two = run_in_threads((0,), 2, lambda groups, rank, here=here: here(groups, places[rank]))
                 expected = gradients(Axes((0,)), slice(None), phi, rule, asked)
             for k, (a, b, whole) in enumerate(zip(one, two, expected, strict=True)):
                 joined = torch.cat([a, b]) if whole.shape == x.shape else a + b

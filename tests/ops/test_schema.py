@@ -16,7 +16,7 @@ import geonorm
 from geonorm.functional import aug_norm
 from geonorm.functional._normalize import make_rule
 from geonorm.ops import Axes, Grouping, Incoming, Inputs, Rule, Segments, center, choose, problem, using_backend
-from marks import slow_but
+from helpers.slow_cases import slow_except
 
 OPS = torch.ops.geonorm
 X = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
@@ -101,11 +101,11 @@ SETS = ["", *ALONE, "phi alpha shift gamma beta", "phi alpha shift gamma beta we
 
 class TestNormalize:
     @pytest.mark.parametrize("present", SETS)
-    @pytest.mark.parametrize("layout", slow_but(["image", "segments"], LAYOUTS))
+    @pytest.mark.parametrize("layout", slow_except(["image", "segments"], LAYOUTS))
     def test_optional_tensors(self, layout: str, present: str) -> None:
         check_both(*inputs(layout, torch.float32, present), Rule())
 
-    @pytest.mark.parametrize("dtype", slow_but([torch.float32, torch.bfloat16], FLOATS), ids=str)
+    @pytest.mark.parametrize("dtype", slow_except([torch.float32, torch.bfloat16], FLOATS), ids=str)
     @pytest.mark.parametrize("layout", LAYOUTS)
     def test_dtypes(self, layout: str, dtype: torch.dtype) -> None:
         check_both(*inputs(layout, dtype, "gamma beta"), Rule())
@@ -140,7 +140,7 @@ class TestNormalize:
         check_both(*inputs(layout, torch.float32, "shift gamma"), rule)
 
     @pytest.mark.parametrize("phi", [1.0, 2.0, 3.0, torch.inf, 8.0])
-    @pytest.mark.parametrize("layout", slow_but(["image", "segments"], LAYOUTS))
+    @pytest.mark.parametrize("layout", slow_except(["image", "segments"], LAYOUTS))
     def test_exponents(self, layout: str, phi: float) -> None:
         of, groups = inputs(layout, torch.float32, "gamma")
         check_both(of._replace(phi=phi), groups, Rule())
@@ -152,7 +152,7 @@ class TestNormalize:
         rule = Rule(learned=(1.1, 2.9, -0.3), interior=True)
         check_both(of._replace(phi=of.phi - 1.5), groups, rule)
 
-    @pytest.mark.parametrize("dtype", slow_but([torch.float32], [*FLOATS, torch.float16]), ids=str)
+    @pytest.mark.parametrize("dtype", slow_except([torch.float32], [*FLOATS, torch.float16]), ids=str)
     @pytest.mark.parametrize("layout", ["rows", "image", "channels_last", "strided", "transposed"])
     @pytest.mark.parametrize("phi", [1.5, 2.0])
     @pytest.mark.parametrize("present", ["", "gamma beta", "weight"])
@@ -264,7 +264,7 @@ class TestCenter:
 
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize("phi", [1.0, 1.5, 2.0, torch.inf])
-    @pytest.mark.parametrize("backend", slow_but(["auto"], ["auto", "torch"]))
+    @pytest.mark.parametrize("backend", slow_except(["auto"], ["auto", "torch"]))
     def test_opcheck_layouts(self, layout: str, phi: float, backend: str) -> None:
         of, groups = inputs(layout, torch.float32)
         with using_backend(backend):

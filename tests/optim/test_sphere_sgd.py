@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 import geonorm
 from geonorm.analysis import invariance
 from geonorm.optim import SphereSGD, project_scale_invariant
-from left_alone import left_alone
+from helpers.assert_model_unchanged import assert_model_unchanged
 
 OPTIONS = [
     {},
@@ -335,7 +335,7 @@ def test_the_table_says_what_trying_finds(norm, bias: bool) -> None:
 def test_finding_changes_nothing_and_a_radius_changes_no_output() -> None:
     model = net()
     x = randn(16, 4)
-    with left_alone(model):
+    with assert_model_unchanged(model):
         project_scale_invariant(model, x)
     with geonorm.no_stat_update():
         before = model(x)

@@ -13,7 +13,7 @@ from scipy.optimize import linprog, minimize_scalar
 from torch import Tensor
 
 from geonorm import robust
-from marks import slow_but
+from helpers.slow_cases import slow_except
 
 SIZES = (1, 2, 3, 7, 32, 128, 2000)
 ALPHAS = (0.001, 0.02, 0.1, 0.3, 0.5, 0.9, 1.0)
@@ -164,7 +164,7 @@ def test_outliers_are_dropped() -> None:
     assert float(robust.cvar_doro(batch, 0.2, 0.005).loss) < float(robust.cvar(batch, 0.2).loss)
 
 
-@pytest.mark.parametrize("loss", slow_but(DORO[:1], DORO))
+@pytest.mark.parametrize("loss", slow_except(DORO[:1], DORO))
 def test_compiles_and_takes_any_shape(loss: Callable[..., robust.RobustLoss]) -> None:
     losses = sample(24).float().reshape(4, 6).requires_grad_()
     run = torch.compile(lambda v: loss(v, 0.3, 0.1), fullgraph=True, backend="aot_eager")

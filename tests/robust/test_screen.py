@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import geonorm
 from benchmarks import screening as planted
 from geonorm.robust import Screening, places, screen
-from left_alone import left_alone
+from helpers.assert_model_unchanged import assert_model_unchanged
 
 N = 300
 
@@ -181,10 +181,10 @@ def test_the_model_is_left_as_it_was(training: bool) -> None:
     x = images()
     x[0] = torch.nan
     kept = x.clone()
-    with left_alone(model):
+    with assert_model_unchanged(model):
         screen(model, list(x.split(50)))
     assert torch.equal(x.nan_to_num(7.0), kept.nan_to_num(7.0))
-    with left_alone(model), pytest.raises(RuntimeError):
+    with assert_model_unchanged(model), pytest.raises(RuntimeError):
         screen(model, [torch.zeros(8, 5, 16, 16)])
 
 

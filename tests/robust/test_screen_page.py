@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import chromium
 from geonorm.robust import Screening, screen
 from geonorm.robust.thumbnails import png, thumbnails
+from helpers import chromium
 
 
 def images(number: int = 200, side: int = 16, channels: int = 3) -> Tensor:

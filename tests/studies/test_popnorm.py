@@ -12,10 +12,10 @@ import torch
 from geonorm.lab.augment import window
 from geonorm.lab.choices import parse_evaluation
 from geonorm.lab.data import load
+from geonorm.lab.ddp_team import Team
 from geonorm.lab.evaluate import evaluate
 from geonorm.lab.models import create_model
 from geonorm.lab.recipe import Run
-from geonorm.lab.team import Team
 from geonorm.lab.train import Training
 from studies import popnorm_ablation, popnorm_imagenet, study, write_page
 from studies.curvature_probes import arrival, sharpness, slopes

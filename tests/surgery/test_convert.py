@@ -7,30 +7,30 @@ import torch
 from torch import Tensor, nn
 
 import geonorm
-from marks import slow_but
-from model_states import conv_net, outputs, same_state, state
-from outside_models import BATCH_NORMED, OUTSIDE, Nested, Outside, trained
+from helpers.model_states import conv_net, copy_state, eval_outputs, has_state
+from helpers.slow_cases import slow_except
+from helpers.third_party_models import THIRD_PARTY_MODELS, WITH_BATCH_NORM, Nested, ThirdPartyModel, briefly_trained
 
 ids = {"ids": lambda case: case.name}
 
 
 class TestSameFunction:
-    @pytest.mark.parametrize("case", OUTSIDE, **ids)
-    def test_phi_2_leaves_evaluation_unchanged(self, case: Outside) -> None:
-        model, inputs = trained(case), case.inputs()
-        expected = outputs(model, inputs)
+    @pytest.mark.parametrize("case", THIRD_PARTY_MODELS, **ids)
+    def test_phi_2_leaves_evaluation_unchanged(self, case: ThirdPartyModel) -> None:
+        model, inputs = briefly_trained(case), case.inputs()
+        expected = eval_outputs(model, inputs)
         report = geonorm.convert(model, "aug(phi=2)")
         assert report.changed
-        torch.testing.assert_close(outputs(model, inputs), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(eval_outputs(model, inputs), expected, rtol=1e-5, atol=1e-5)
 
-    @pytest.mark.parametrize("case", BATCH_NORMED, **ids)
-    def test_augbn_phi_2(self, case: Outside) -> None:
-        model, inputs = trained(case), case.inputs()
-        expected = outputs(model, inputs)
+    @pytest.mark.parametrize("case", WITH_BATCH_NORM, **ids)
+    def test_augbn_phi_2(self, case: ThirdPartyModel) -> None:
+        model, inputs = briefly_trained(case), case.inputs()
+        expected = eval_outputs(model, inputs)
         report = geonorm.convert(model, "augbn(phi=2)")
         assert report.changed
         assert not report.left
-        torch.testing.assert_close(outputs(model, inputs), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(eval_outputs(model, inputs), expected, rtol=1e-5, atol=1e-5)
 
     def test_a_training_step_is_that_of_torch(self) -> None:
         torch.manual_seed(0)
@@ -44,7 +44,7 @@ class TestSameFunction:
             torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-4, msg=name)
 
     def test_other_phi_says_what_it_starts_from(self) -> None:
-        model = trained(OUTSIDE[0])
+        model = briefly_trained(THIRD_PARTY_MODELS[0])
         mean = model.features.init_block.bn.running_mean.clone()
         report = geonorm.convert(model, "aug(phi=1.5)")
         assert all("running_center starts from the old mean" in change.note for change in report.changed)
@@ -175,26 +175,26 @@ class TestAxes:
 
     def test_none(self) -> None:
         model = conv_net()
-        before = state(model)
+        before = copy_state(model)
         geonorm.convert(model, "none")
         assert isinstance(model[1], nn.Identity)
         geonorm.revert(model)
-        assert same_state(model, before)
+        assert has_state(model, before)
 
     def test_from_one_of_ours_to_another(self) -> None:
         model = conv_net()
-        before = state(model)
+        before = copy_state(model)
         geonorm.convert(model, "augbn(phi=1.5)")
         geonorm.convert(model, "median")
         assert model[1].phi == 1
         geonorm.convert(model, "bn")
         assert type(model[1]) is nn.BatchNorm2d
-        assert same_state(model, before)
+        assert has_state(model, before)
 
-    @pytest.mark.parametrize("first", slow_but(["pop"], ["pop", "ws", "none"]))
+    @pytest.mark.parametrize("first", slow_except(["pop"], ["pop", "ws", "none"]))
     def test_from_a_place_at_an_operation_to_another(self, first: str) -> None:
         model = conv_net()
-        before = state(model)
+        before = copy_state(model)
         geonorm.convert(model, first)
         geonorm.convert(model, "pop(kappa=2)")
         assert model[0].pre_norm.kappa == 2
@@ -203,7 +203,7 @@ class TestAxes:
         assert [change.name for change in report.changed] == ["1", "4"]
         assert not model[0]._forward_pre_hooks
         geonorm.revert(model)
-        assert same_state(model, before)
+        assert has_state(model, before)
 
     def test_graph_norm(self) -> None:
         geometric = pytest.importorskip("torch_geometric.nn")
@@ -211,12 +211,12 @@ class TestAxes:
         model[0].mean_scale.data.uniform_()
         x = torch.randn(9, 4)
         expected = model(x)
-        before = state(model)
+        before = copy_state(model)
         report = geonorm.convert(model, "aug(phi=2)")
         assert isinstance(model[0], geonorm.AugGraphNorm), report
         torch.testing.assert_close(model(x), expected)
         geonorm.revert(model)
-        assert same_state(model, before)
+        assert has_state(model, before)
 
 
 class TestNothingSilent:
@@ -250,11 +250,11 @@ class TestNothingSilent:
         for spec in ("aug(phi=1.5)", "auggroup(groups=2)", "pop", "ws", "none"):
             model = conv_net()
             assert geonorm.convert(model, spec).changed
-            before = state(model)
+            before = copy_state(model)
             report = geonorm.convert(model, spec)
             assert not report.changed, report
             assert not report.left, report
-            assert same_state(model, before)
+            assert has_state(model, before)
 
     def test_another_bias_is_something_to_do(self) -> None:
         model = nn.Sequential(nn.BatchNorm1d(4))
@@ -293,13 +293,13 @@ class TestNothingSilent:
 
     def test_transformers_do_not_skip_the_norms(self) -> None:
         """In evaluation torch's encoder calls a fused kernel with the weights of its norms, whatever they are."""
-        model, x = OUTSIDE[4].make(), torch.randn(3, 7, 16)
-        plain = outputs(model, (x,))
+        model, x = THIRD_PARTY_MODELS[4].make(), torch.randn(3, 7, 16)
+        plain = eval_outputs(model, (x,))
         report = geonorm.convert(model, "aug(phi=1.2)")
         assert len(report.changed) == 4
         model.train()
         slow = model(x).detach()
-        torch.testing.assert_close(outputs(model, (x,)), slow)
+        torch.testing.assert_close(eval_outputs(model, (x,)), slow)
         assert not torch.allclose(slow, plain, atol=1e-3)
         padded = torch.zeros(3, 7, dtype=torch.bool)
         padded[:, 5:] = True
@@ -307,7 +307,7 @@ class TestNothingSilent:
             model(x, src_key_padding_mask=padded)
         geonorm.revert(model)
         assert model.use_nested_tensor
-        torch.testing.assert_close(outputs(model, (x,)), plain)
+        torch.testing.assert_close(eval_outputs(model, (x,)), plain)
 
     @pytest.mark.parametrize("spec", ["in", "augin", "in(track_running_stats=true)", "augin(track_running_stats=true)"])
     def test_instances_in_the_place_of_a_tracking_batchnorm(self, spec: str) -> None:

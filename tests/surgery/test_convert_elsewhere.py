@@ -5,8 +5,15 @@ import torch
 from torch import Tensor, nn
 
 import geonorm
-from model_states import conv_net
-from outside_models import OUTSIDE, Outside, images, small_densenet, small_vgg, small_wrn
+from helpers.model_states import conv_net
+from helpers.third_party_models import (
+    THIRD_PARTY_MODELS,
+    ThirdPartyModel,
+    image_batch,
+    small_densenet,
+    small_vgg,
+    small_wrn,
+)
 
 
 def rms(x: Tensor) -> Tensor:
@@ -18,14 +25,14 @@ class TestPop:
     @pytest.mark.parametrize(
         ("case", "norms", "left"),
         [
-            (Outside("vgg", small_vgg, lambda: images(2, 56)), 4, 0),
-            (OUTSIDE[0], 21, 0),
-            (Outside("densenet", small_densenet, lambda: images(size=16)), 5, 1),
-            (Outside("wrn", small_wrn, images), 13, 1),
+            (ThirdPartyModel("vgg", small_vgg, lambda: image_batch(2, 56)), 4, 0),
+            (THIRD_PARTY_MODELS[0], 21, 0),
+            (ThirdPartyModel("densenet", small_densenet, lambda: image_batch(size=16)), 5, 1),
+            (ThirdPartyModel("wrn", small_wrn, image_batch), 13, 1),
         ],
-        ids=lambda value: value.name if isinstance(value, Outside) else str(value),
+        ids=lambda value: value.name if isinstance(value, ThirdPartyModel) else str(value),
     )
-    def test_before_its_operation(self, case: Outside, norms: int, left: int) -> None:
+    def test_before_its_operation(self, case: ThirdPartyModel, norms: int, left: int) -> None:
         torch.manual_seed(0)
         model, inputs = case.make(), case.inputs()
         report = geonorm.convert(model, "pop(kappa=4)")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import geonorm
-from model_states import conv_net, same_state, state
+from helpers.model_states import conv_net, copy_state, has_state
 
 SPECS = ["aug(phi=1.5)", "gn(groups=2)", "in", "pop", "ws", "none"]
 
@@ -33,7 +33,7 @@ def gate(module, inputs, output):
 @pytest.mark.parametrize("spec", SPECS)
 def test_there_and_back(spec: str) -> None:
     model, x = hung(), torch.randn(2, 3, 9, 9)
-    before, keys, norm, attributes = state(model), list(model.state_dict()), model[1], set(model[1].__dict__)
+    before, keys, norm, attributes = copy_state(model), list(model.state_dict()), model[1], set(model[1].__dict__)
     parameter, head, expected = norm.gate, norm.head, copy.deepcopy(model).eval()(x)
     geonorm.convert(model, spec)
     new = model[1]
@@ -47,7 +47,7 @@ def test_there_and_back(spec: str) -> None:
     geonorm.revert(model)
     assert model[1] is norm
     assert set(norm.__dict__) == attributes
-    assert same_state(model, before)
+    assert has_state(model, before)
     assert list(model.state_dict()) == keys
     assert torch.equal(model.eval()(x), expected)
 
@@ -129,9 +129,9 @@ class TestFreezeBetween:
         geonorm.freeze(model, affine=True)
         geonorm.revert(model)
         assert not any(p.requires_grad for p in model[1].parameters())
-        before = state(model)
+        before = copy_state(model)
         model.train()(torch.randn(2, 3, 5, 5))
-        assert same_state(model, before)
+        assert has_state(model, before)
         geonorm.unfreeze(model)
         assert all(p.requires_grad for p in model.parameters())
 

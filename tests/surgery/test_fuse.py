@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.introspect.pairs import trace
-from marks import slow_but
-from outside_models import OUTSIDE, pytorchcv, trained
-from shaken import shaken
+from geonorm.introspect.graph import trace
+from helpers.randomized_model import randomized
+from helpers.slow_cases import slow_except
+from helpers.third_party_models import THIRD_PARTY_MODELS, briefly_trained, pytorchcv_model
 
 NORMS = {
     "bn": lambda c, d: getattr(nn, f"BatchNorm{d}d")(c),
@@ -45,9 +45,9 @@ def fused_and_plain(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, geonor
 KINDS = ["Linear", "Conv1d", "Conv2d", "Conv3d", *[f"ConvTranspose{d}d" for d in (1, 2, 3)]]
 
 
-@pytest.mark.parametrize("bias", slow_but([True], [True, False]))
+@pytest.mark.parametrize("bias", slow_except([True], [True, False]))
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("kind", slow_but(["Linear", "Conv2d", "ConvTranspose1d"], KINDS))
+@pytest.mark.parametrize("kind", slow_except(["Linear", "Conv2d", "ConvTranspose1d"], KINDS))
 def test_behind_an_operation(kind: str, bias: bool, norm: str) -> None:
     if (kind, norm) == ("Linear", "in"):
         return  # it has no positions
@@ -66,8 +66,8 @@ def test_behind_an_operation(kind: str, bias: bool, norm: str) -> None:
 
 @pytest.mark.parametrize("norm", ["bn", "aug", "pop"])
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("bias", slow_but([True], [True, False]))
-@pytest.mark.parametrize("kind", slow_but(["Linear", "Conv2d"], ["Linear", "Conv1d", "Conv2d", "Conv3d"]))
+@pytest.mark.parametrize("bias", slow_except([True], [True, False]))
+@pytest.mark.parametrize("kind", slow_except(["Linear", "Conv2d"], ["Linear", "Conv1d", "Conv2d", "Conv3d"]))
 def test_before_an_operation(kind: str, bias: bool, groups: int, norm: str) -> None:
     torch.manual_seed(0)
     dim = 1 if kind == "Linear" else int(kind[-2])
@@ -104,9 +104,9 @@ def test_transposed_before() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", OUTSIDE[:3], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", THIRD_PARTY_MODELS[:3], ids=lambda case: case.name)
 def test_whole_models(case) -> None:
-    model, inputs = trained(case).eval(), case.inputs()
+    model, inputs = briefly_trained(case).eval(), case.inputs()
     report = geonorm.fuse(model, example=inputs)
     norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
     assert len(report.left) == len(norms)
@@ -233,7 +233,7 @@ class TestDropout:
 
     def test_a_network_with_dropout_in_each_block(self) -> None:
         torch.manual_seed(0)
-        model = shaken(pytorchcv("channelnet", "channelnet", num_classes=10)).eval()
+        model = randomized(pytorchcv_model("channelnet", "channelnet", num_classes=10)).eval()
         report = geonorm.fuse(model, example=torch.randn(1, 3, 224, 224))
         assert len(report.changed) == 15, report
         assert not report.left

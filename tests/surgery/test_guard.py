@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import geonorm
 from geonorm.nn import create_norm
 from geonorm.ops import using_backend
-from model_states import outputs, same_state, state
+from helpers.model_states import copy_state, eval_outputs, has_state
 
 SPECS = [
     "guardbn",
@@ -74,10 +74,10 @@ def converted(spec: str = "guardbn") -> nn.Sequential:
 class TestConvert:
     def test_evaluation_is_unchanged_bit_for_bit(self) -> None:
         model, x = net(), batch(9, junk=2)
-        expected = outputs(model, (x,))
+        expected = eval_outputs(model, (x,))
         report = geonorm.convert(model, "guardbn")
         assert len(report.changed) == len(guarded(model)) == 3
-        assert torch.equal(outputs(model, (x,)), expected)
+        assert torch.equal(eval_outputs(model, (x,)), expected)
 
     def test_clean_batches_train_it_as_without_a_guard_bit_for_bit(self) -> None:
         """On one backend. Kernels that differ in the order of their sums differ in the last bits, guard or no guard."""
@@ -87,7 +87,7 @@ class TestConvert:
             for seed in range(6):
                 losses = [step(*pair, seed) for pair in zip(models, optimizers, strict=True)]
                 assert losses[0] == losses[1]
-            assert same_state(models[0], state(models[1]))
+            assert has_state(models[0], copy_state(models[1]))
         assert counts(models[0]) == [[6, 0, 0, 0]] * 3
 
     def test_clean_batches_train_it_as_batch_norm(self) -> None:
@@ -108,15 +108,13 @@ class TestConvert:
         assert all(math.isfinite(step(model, optimizer, seed, junk=2)) for seed in range(3))
         assert all(p.isfinite().all() for p in model.parameters())
         assert counts(model)[0] == [3, 3, 6, 0]
-        assert outputs(model, (batch(7),)).isfinite().all()
+        assert eval_outputs(model, (batch(7),)).isfinite().all()
 
     def test_keys_are_those_without_a_guard(self) -> None:
         model = converted()
         assert list(model.state_dict()) == list(converted("augbn(phi=2)").state_dict())
         model.load_state_dict(net().state_dict())  # strict
-        assert same_state(
-            net().eval(), {key: value for key, value in model.state_dict().items() if "center" not in key}
-        )
+        assert has_state(net().eval(), {key: value for key, value in model.state_dict().items() if "center" not in key})
 
     def test_to_another_spec_the_guard_is_what_the_spec_says(self) -> None:
         """As φ and the spread: a spec describes the whole layer, and a guard that it does not name is gone."""
@@ -166,11 +164,11 @@ def test_bad_radii_and_misspelled_names() -> None:
 class TestRevert:
     @pytest.mark.parametrize("spec", SPECS)
     def test_right_after_convert_bit_for_bit(self, spec: str) -> None:
-        model, before = net(), state(net())
+        model, before = net(), copy_state(net())
         geonorm.convert(model, spec)
-        outputs(model, (batch(),))
+        eval_outputs(model, (batch(),))
         geonorm.revert(model)
-        assert same_state(model, before)
+        assert has_state(model, before)
         assert not guarded(model)
 
     def test_after_training_the_same_evaluation_bit_for_bit(self) -> None:
@@ -178,11 +176,11 @@ class TestRevert:
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
         for seed in range(4):
             step(model, optimizer, seed, junk=2)
-        expected = outputs(model, (batch(9),))
+        expected = eval_outputs(model, (batch(9),))
         report = geonorm.revert(model)
         assert {change.note for change in report.changed} == {"no twin: guard=3"}
         assert type(model[1]) is nn.BatchNorm2d
-        assert torch.equal(outputs(model, (batch(9),)), expected)
+        assert torch.equal(eval_outputs(model, (batch(9),)), expected)
 
     def test_counts_alone_are_no_change_of_state(self) -> None:
         """Such a forward moves nothing but the counts; the original comes back with the very same tensors."""
@@ -200,9 +198,9 @@ class TestVerbs:
     def test_freeze(self, spec: str) -> None:
         model = converted(spec)
         geonorm.freeze(model)
-        before, expected = state(model), outputs(model, (batch(1, junk=2),))
+        before, expected = copy_state(model), eval_outputs(model, (batch(1, junk=2),))
         assert torch.equal(model.train()(batch(1, junk=2)), expected)
-        assert same_state(model, before)
+        assert has_state(model, before)
         assert all(not any(each) for each in counts(model))
         geonorm.unfreeze(model)
         model(batch(1, junk=2))
@@ -212,7 +210,7 @@ class TestVerbs:
     def test_fuse(self, spec: str) -> None:
         model = converted(spec)
         model.train()(batch(1, junk=2))
-        expected = outputs(model, (batch(2),))
+        expected = eval_outputs(model, (batch(2),))
         report = geonorm.fuse(model, example=batch(2))
         assert report.changed
         torch.testing.assert_close(model(batch(2)), expected, rtol=1e-4, atol=1e-5)
@@ -240,10 +238,10 @@ class TestVerbs:
     @pytest.mark.parametrize("spec", SPECS)
     def test_no_stat_update(self, spec: str) -> None:
         model = converted(spec)
-        before = state(model)
+        before = copy_state(model)
         with geonorm.no_stat_update():
             model(batch(1, junk=2))
-        assert same_state(model, before)
+        assert has_state(model, before)
         assert all(not any(each) for each in counts(model))
 
     @pytest.mark.parametrize("spec", SPECS)
@@ -320,7 +318,7 @@ class TestMachinery:
             assert counts(clone) == counts(model)
             clone(batch(2))
             assert counts(clone) != counts(model)
-        assert torch.equal(outputs(fresh, (batch(3),)), outputs(model, (batch(3),)))
+        assert torch.equal(eval_outputs(fresh, (batch(3),)), eval_outputs(model, (batch(3),)))
 
     @pytest.mark.parametrize("spec", ["guardbn", "robustbn(guard=3)", "pop(guard=3)"])
     def test_checkpointing_counts_once(self, spec: str) -> None:
@@ -334,7 +332,7 @@ class TestMachinery:
         checkpoint(stored, b, use_reentrant=False, context_fn=contexts).square().mean().backward()
         torch.testing.assert_close(b.grad, a.grad)
         assert counts(stored) == counts(plain)
-        assert same_state(stored, state(plain))
+        assert has_state(stored, copy_state(plain))
 
     @pytest.mark.parametrize("change", ["half", "bfloat16", "double"])
     def test_counts_stay_integers(self, change: str) -> None:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
 import geonorm
-from outside_models import pytorchcv
-from shaken import shaken
+from helpers.randomized_model import randomized
+from helpers.third_party_models import pytorchcv_model
 
 
 @torch.no_grad()
@@ -40,7 +40,7 @@ BatchNormAct2d.__module__, BatchNormAct2d.__qualname__ = "timm.layers.norm_act",
 class TestFuse:
     @pytest.mark.parametrize("place", [0, 1, 2])
     def test_hooks(self, place: int) -> None:
-        model = shaken(nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.BatchNorm1d(4)))
+        model = randomized(nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.BatchNorm1d(4)))
         model[place].register_forward_hook(lambda module, inputs, output: output.relu())
         unchanged_by_fuse(model, torch.randn(5, 4))
 
@@ -57,16 +57,16 @@ class TestFuse:
             def forward(self, x: Tensor) -> Tensor:
                 return self.norm(self.linear(x, 2.0))
 
-        report = unchanged_by_fuse(shaken(Net()), torch.randn(5, 4))
+        report = unchanged_by_fuse(randomized(Net()), torch.randn(5, 4))
         assert "forward of its own" in report.left[0].reason
 
     def test_activated_norms(self) -> None:
         x = torch.randn(2, 3, 5, 5)
-        assert unchanged_by_fuse(shaken(nn.Sequential(nn.Conv2d(3, 4, 1), BatchNormAct2d(4))), x).changed
-        model = shaken(nn.Sequential(nn.Conv2d(3, 4, 1), BatchNormAct2d(4)))
+        assert unchanged_by_fuse(randomized(nn.Sequential(nn.Conv2d(3, 4, 1), BatchNormAct2d(4))), x).changed
+        model = randomized(nn.Sequential(nn.Conv2d(3, 4, 1), BatchNormAct2d(4)))
         geonorm.convert(model, "aug(phi=2)")
         assert unchanged_by_fuse(model, x).changed
-        model = shaken(nn.Sequential(nn.Conv2d(3, 4, 1), BatchNormAct2d(4), nn.BatchNorm2d(4)))
+        model = randomized(nn.Sequential(nn.Conv2d(3, 4, 1), BatchNormAct2d(4), nn.BatchNorm2d(4)))
         unchanged_by_fuse(model, x)
         unchanged_by_fuse(model, x)
 
@@ -79,7 +79,7 @@ class TestFuse:
             def forward(self, x: Tensor) -> Tensor:
                 return self.norm(self.linear(x)) + F.linear(x, self.linear.weight)
 
-        unchanged_by_fuse(shaken(Net()), torch.randn(5, 4))
+        unchanged_by_fuse(randomized(Net()), torch.randn(5, 4))
 
     def test_a_part_that_is_run_piece_by_piece(self) -> None:
         class Features(nn.Module):
@@ -95,7 +95,7 @@ class TestFuse:
                         outputs.append(x)
                 return outputs
 
-        model, x = shaken(Features()), torch.randn(5, 4)
+        model, x = randomized(Features()), torch.randn(5, 4)
         report = unchanged_by_fuse(model, x)
         assert "example=" in report.left[0].reason
         with pytest.raises(RuntimeError, match="as before"):
@@ -113,12 +113,12 @@ class TestFuse:
                 skip = y if skip is None else skip
                 return self.norm(y) + skip
 
-        unchanged_by_fuse(shaken(Net()), torch.randn(5, 4))
+        unchanged_by_fuse(randomized(Net()), torch.randn(5, 4))
 
     @pytest.mark.parametrize("bind", [nn.utils.weight_norm, lambda m: prune.random_unstructured(m, "weight", 0.5)])
     @pytest.mark.filterwarnings("ignore::FutureWarning")
     def test_weights_that_are_computed(self, bind) -> None:
-        model = shaken(nn.Sequential(bind(nn.Linear(4, 4)), nn.BatchNorm1d(4)))
+        model = randomized(nn.Sequential(bind(nn.Linear(4, 4)), nn.BatchNorm1d(4)))
         assert "parametrized or pruned" in unchanged_by_fuse(model, torch.randn(5, 4)).left[0].reason
 
     def test_a_shared_operation_in_two_parts(self) -> None:
@@ -131,11 +131,11 @@ class TestFuse:
             def forward(self, x: Tensor) -> Tensor:
                 return self.a(x) + self.b(x) if x.sum() > -1e9 else x
 
-        model, x = shaken(Net()), torch.randn(5, 4)
+        model, x = randomized(Net()), torch.randn(5, 4)
         assert not unchanged_by_fuse(model, x, example=x).changed
 
     def test_what_fails_restores_the_same_objects(self) -> None:
-        model, x = shaken(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))), torch.randn(3, 4, 4)
+        model, x = randomized(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))), torch.randn(3, 4, 4)
         weight, norm = model[0].weight, model[1]
         with pytest.raises(RuntimeError, match="as before"):
             geonorm.fuse(model, example=x)
@@ -145,11 +145,11 @@ class TestFuse:
     def test_there_is_no_way_back(self) -> None:
         model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU())
         geonorm.convert(model, "pop")
-        unchanged_by_fuse(shaken(model), torch.randn(5, 4))
+        unchanged_by_fuse(randomized(model), torch.randn(5, 4))
         assert not geonorm.revert(model).changed
 
     def test_optimizers_are_pointed_out(self) -> None:
-        model = shaken(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+        model = randomized(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         assert "SGD" in str(geonorm.fuse(model))
         del optimizer
@@ -174,7 +174,7 @@ class TestConvert:
 
     def test_a_pre_activation_resnet_without_norms(self) -> None:
         torch.manual_seed(0)
-        model, x = pytorchcv("preresnet_cifar", "preresnet20_cifar10").eval(), torch.randn(1, 3, 32, 32)
+        model, x = pytorchcv_model("preresnet_cifar", "preresnet20_cifar10").eval(), torch.randn(1, 3, 32, 32)
         geonorm.convert(model, "none")
         apart = copy.deepcopy(model)
         for module in apart.modules():
@@ -200,7 +200,7 @@ class TestConvert:
         assert len(geonorm.convert(model, "aug").left) == 2
         groups = geonorm.param_groups(model, 0.1)
         assert [len(group["params"]) for group in groups] == [1, 5]
-        assert len(geonorm.fuse(shaken(model)).left) == 2
+        assert len(geonorm.fuse(randomized(model)).left) == 2
 
     def test_a_forward_of_the_instance(self) -> None:
         model = nn.Sequential(nn.BatchNorm2d(3))
@@ -219,7 +219,7 @@ class TestConvert:
         assert "disagree" in geonorm.convert(model, "aug").left[0].reason
 
     def test_activated_norms_twice(self) -> None:
-        model, x = shaken(nn.Sequential(nn.Conv2d(3, 4, 1), BatchNormAct2d(4))), torch.randn(2, 3, 5, 5)
+        model, x = randomized(nn.Sequential(nn.Conv2d(3, 4, 1), BatchNormAct2d(4))), torch.randn(2, 3, 5, 5)
         expected = model(x)
         before = {key: value.clone() for key, value in model.state_dict().items()}
         for spec in ("aug(phi=2)", "aug(phi=2, sweeps=7)"):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import geonorm
-from shaken import shaken
+from helpers.randomized_model import randomized
 
 
 class TestRevert:
@@ -29,7 +29,7 @@ class TestRevert:
     )
     def test_other_arguments_after_training(self, affine: bool, spec: str) -> None:
         torch.manual_seed(0)
-        model, x = shaken(nn.Sequential(nn.BatchNorm2d(4, affine=affine))), torch.randn(8, 4, 3, 3)
+        model, x = randomized(nn.Sequential(nn.BatchNorm2d(4, affine=affine))), torch.randn(8, 4, 3, 3)
         geonorm.convert(model, spec)
         model.train()(x)
         for parameter in model.parameters():
@@ -40,7 +40,7 @@ class TestRevert:
         torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
 
     def test_through_torch_s_own_layers(self) -> None:
-        model, x = shaken(nn.Sequential(nn.BatchNorm2d(4))), torch.randn(8, 4, 3, 3)
+        model, x = randomized(nn.Sequential(nn.BatchNorm2d(4))), torch.randn(8, 4, 3, 3)
         for spec in ("aug", "bn"):
             geonorm.convert(model, spec)
         model.train()(x)
@@ -54,7 +54,7 @@ class TestRevert:
         assert type(model[0]) is nn.BatchNorm2d
 
     def test_bit_for_bit_with_nothing_kept(self) -> None:
-        model, seen = shaken(nn.Sequential(nn.BatchNorm2d(4))), []
+        model, seen = randomized(nn.Sequential(nn.BatchNorm2d(4))), []
         model[0].register_forward_hook(lambda *_: seen.append(1))
         before = {key: value.clone() for key, value in model.state_dict().items()}
         geonorm.convert(model, "aug", keep=())
@@ -67,7 +67,7 @@ class TestRevert:
 
     @pytest.mark.parametrize("spec", ["none", "pop", "ws", "gn", "auggroup", "l1bn"])
     def test_after_a_change_of_dtype(self, spec: str) -> None:
-        model = shaken(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)))
+        model = randomized(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)))
         twin = copy.deepcopy(model).double()
         geonorm.convert(model, spec)
         model.double()

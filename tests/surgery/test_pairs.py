@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import geonorm
+from geonorm.introspect.graph import trace
 from geonorm.introspect.layouts import is_norm
-from geonorm.introspect.pairs import trace
-from shaken import shaken
+from helpers.randomized_model import randomized
 
 
 class ConvNormAct(nn.Module):
@@ -96,12 +96,12 @@ class TestIsNorm:
 
 class TestInsideBlocksCalledNorm:
     def test_fuse(self) -> None:
-        model, x = shaken(nn.Sequential(ConvNormAct(3, 4), ConvNormAct(4, 4))), torch.randn(2, 3, 8, 8)
+        model, x = randomized(nn.Sequential(ConvNormAct(3, 4), ConvNormAct(4, 4))), torch.randn(2, 3, 8, 8)
         expected = model(x)
         report = geonorm.fuse(model)
         assert [change.name for change in report.changed] == ["0.bn", "1.bn"], report
         torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
-        model = shaken(nn.Sequential(nn.Linear(4, 4), WrapperNorm(4)))
+        model = randomized(nn.Sequential(nn.Linear(4, 4), WrapperNorm(4)))
         assert [change.name for change in geonorm.fuse(model).changed] == ["1.module"]
 
     @pytest.mark.parametrize("spec", ["pop", "wn", "ws"])
@@ -115,7 +115,7 @@ class TestInsideBlocksCalledNorm:
     @pytest.mark.parametrize("norm", ["batch_norm", "BatchNorm"])
     def test_pyg_mlp(self, norm: str) -> None:
         geometric = pytest.importorskip("torch_geometric.nn")
-        model, x = shaken(geometric.MLP([4, 8, 8, 3], norm=norm)), torch.randn(5, 4)
+        model, x = randomized(geometric.MLP([4, 8, 8, 3], norm=norm)), torch.randn(5, 4)
         expected = model(x)
         report = geonorm.fuse(model, example=x)
         assert len(report.changed) == 2, report
@@ -141,7 +141,7 @@ class TestUses:
         graph = trace(Looks())
         assert graph.calls == {"conv": 1, "norm": 1}
         assert graph.norms["norm"].before == "conv"
-        assert geonorm.fuse(shaken(Looks())).changed
+        assert geonorm.fuse(randomized(Looks())).changed
         assert geonorm.convert(Looks(), "pop").changed
 
     def test_a_value_taken_from_a_weight_is_one(self) -> None:

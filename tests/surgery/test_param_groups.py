@@ -6,14 +6,14 @@ from torch import nn
 
 import geonorm
 from geonorm.introspect.layouts import is_norm
-from marks import slow_but
-from outside_models import OUTSIDE
+from helpers.slow_cases import slow_except
+from helpers.third_party_models import THIRD_PARTY_MODELS
 
 ALL_LEARNED = "aug(phi=1.5, learn_phi=true, learn_alpha=true)"
 
 
-@pytest.mark.parametrize("case", OUTSIDE, ids=lambda case: case.name)
-@pytest.mark.parametrize("spec", slow_but([None, ALL_LEARNED], [None, ALL_LEARNED, "pop", "wn"]))
+@pytest.mark.parametrize("case", THIRD_PARTY_MODELS, ids=lambda case: case.name)
+@pytest.mark.parametrize("spec", slow_except([None, ALL_LEARNED], [None, ALL_LEARNED, "pop", "wn"]))
 def test_only_weights_are_decayed(case, spec: str | None) -> None:
     model = case.make()
     if spec:
@@ -55,6 +55,6 @@ def test_frozen_and_tied_parameters() -> None:
 
 
 def test_prints_as_a_table() -> None:
-    lines = str(geonorm.param_groups(OUTSIDE[0].make(), 1e-4)).splitlines()
+    lines = str(geonorm.param_groups(THIRD_PARTY_MODELS[0].make(), 1e-4)).splitlines()
     assert lines[0].split()[0] == "group"
     assert "..." in lines[-1]

@@ -9,31 +9,38 @@ from torch import nn
 
 import geonorm
 from geonorm.introspect.layouts import layout_of
-from model_states import conv_net, outputs, same_state, state
-from outside_models import OUTSIDE, Outside, trained
+from helpers.model_states import conv_net, copy_state, eval_outputs, has_state
+from helpers.third_party_models import THIRD_PARTY_MODELS, ThirdPartyModel, briefly_trained
 
 
 class TestRevert:
     @pytest.mark.parametrize(
         ("case", "spec"),
         [
-            *[(case, "aug(phi=1.5)") for case in OUTSIDE],
-            *[pytest.param(case, "none", marks=pytest.mark.slow) for case in OUTSIDE],
-            *[pytest.param(case, spec, marks=pytest.mark.slow) for case in OUTSIDE[:3] for spec in ("pop", "ws")],
-            *[(OUTSIDE[-1], spec) for spec in ("aug(phi=2, spread=mean_abs)", "pop", "wn", "sn", "popgroup", "cwn")],
+            *[(case, "aug(phi=1.5)") for case in THIRD_PARTY_MODELS],
+            *[pytest.param(case, "none", marks=pytest.mark.slow) for case in THIRD_PARTY_MODELS],
+            *[
+                pytest.param(case, spec, marks=pytest.mark.slow)
+                for case in THIRD_PARTY_MODELS[:3]
+                for spec in ("pop", "ws")
+            ],
+            *[
+                (THIRD_PARTY_MODELS[-1], spec)
+                for spec in ("aug(phi=2, spread=mean_abs)", "pop", "wn", "sn", "popgroup", "cwn")
+            ],
         ],
-        ids=lambda value: value.name if isinstance(value, Outside) else value,
+        ids=lambda value: value.name if isinstance(value, ThirdPartyModel) else value,
     )
-    def test_right_after_convert_bit_for_bit(self, case: Outside, spec: str) -> None:
-        model, inputs = trained(case), case.inputs()
-        before, kinds = state(model), [type(module) for module in model.modules()]
-        expected = outputs(model, inputs)
+    def test_right_after_convert_bit_for_bit(self, case: ThirdPartyModel, spec: str) -> None:
+        model, inputs = briefly_trained(case), case.inputs()
+        before, kinds = copy_state(model), [type(module) for module in model.modules()]
+        expected = eval_outputs(model, inputs)
         geonorm.convert(model, spec)
-        outputs(model, inputs)
+        eval_outputs(model, inputs)
         geonorm.revert(model)
         assert [type(module) for module in model.modules()] == kinds
-        assert same_state(model, before)
-        assert torch.equal(outputs(model, inputs), expected)
+        assert has_state(model, before)
+        assert torch.equal(eval_outputs(model, inputs), expected)
 
     @pytest.mark.parametrize(
         "spec",
@@ -49,13 +56,13 @@ class TestRevert:
             model(x + torch.randn_like(x)).square().mean().backward()
             optimizer.step()
         weight = model[1].weight
-        expected = outputs(model, (x,))
+        expected = eval_outputs(model, (x,))
         report = geonorm.revert(model)
         assert type(model[1]) is nn.BatchNorm2d
         assert model[1].weight is weight
         assert model[1].num_batches_tracked == 3
         assert all("no twin" in change.note for change in report.changed)
-        torch.testing.assert_close(outputs(model, (x,)), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(eval_outputs(model, (x,)), expected, rtol=1e-5, atol=1e-5)
 
     def test_of_layers_that_were_built(self) -> None:
         model = nn.Sequential(
@@ -91,7 +98,7 @@ class TestAfterwards:
     def test_deepcopy_and_pickle(self, spec: str) -> None:
         torch.manual_seed(0)
         model, x = conv_net(), torch.randn(3, 3, 9, 9)
-        before = state(model)
+        before = copy_state(model)
         geonorm.convert(model, spec)
         expected = model(x)
         clone = copy.deepcopy(model)

@@ -29,12 +29,12 @@ def add(commands: Commands[Parser]) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print the script."""
     from ..lab.data import sources
-    from ..lab.extras import need
+    from ..lab.extras import require
     from ..lab.models import models
     from ..nn import norms
     from . import make_parser
 
-    shtab = need("shtab", "shtab")
+    shtab = require("shtab", "shtab")
     parser = make_parser()
     data = [source.name for source in sources()]
     words = {"norms": list(norms()), "baseline": list(norms()), "model": [name for name, _ in models()]}

@@ -7,13 +7,13 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from .bars import say
+from .ddp_team import Team
 from .executors import default_workers, execute
 from .progress import shown
 from .recipe import Run
 from .runner import RunsFailed, Watch
 from .source import Source
 from .store import Store
-from .team import Team
 
 
 class Outcome(NamedTuple):

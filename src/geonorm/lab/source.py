@@ -7,8 +7,8 @@ from typing import Protocol
 from torch import nn
 
 from .data import Task
+from .ddp_team import Team
 from .recipe import Run
-from .team import Team
 from .train import Training
 
 

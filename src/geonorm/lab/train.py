@@ -16,7 +16,7 @@ from .augment import AUGMENTS
 from .batches import Batch, in_order, shuffled
 from .choices import parse_loss
 from .data import Split, Task
-from .team import Team
+from .ddp_team import Team
 
 _TEST_BATCH = 512
 _TOGETHER = 32  # batches whose scores are kept until they are counted

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import damage
 from geonorm.lab.data import DataError, celeba, load
+from helpers import corrupt_files
 
 Image = pytest.importorskip("PIL.Image")
 HEADER = ["Attractive", "Bald", "Blond_Hair", "Male", "Straight_Hair", "Wavy_Hair", "Young"]
@@ -82,14 +82,14 @@ def test_counts_are_checked(faces: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("name", "action", "message"),
     [
-        ("list_attr_celeba.txt", damage.truncate, r"truncated|expected a file name and 7 times 1 or -1"),
-        ("list_attr_celeba.txt", lambda path: damage.flip(path, 0.7), "missing or damaged"),
-        ("list_attr_celeba.txt", damage.replace, "another file"),
+        ("list_attr_celeba.txt", corrupt_files.truncate, r"truncated|expected a file name and 7 times 1 or -1"),
+        ("list_attr_celeba.txt", lambda path: corrupt_files.flip_bit(path, 0.7), "missing or damaged"),
+        ("list_attr_celeba.txt", corrupt_files.replace_with_web_page, "another file"),
         ("list_attr_celeba.txt", lambda path: path.write_text(""), "is empty"),
         ("list_attr_celeba.txt", Path.unlink, r"celeba is not at hand.*as torchvision's CelebA"),
-        ("list_eval_partition.txt", damage.truncate, "does not list the same images"),
-        ("list_eval_partition.txt", lambda path: damage.flip(path, 0.5, 1), "does not list the same images"),
-        ("list_eval_partition.txt", damage.replace, "does not list the same images"),
+        ("list_eval_partition.txt", corrupt_files.truncate, "does not list the same images"),
+        ("list_eval_partition.txt", lambda path: corrupt_files.flip_bit(path, 0.5, 1), "does not list the same images"),
+        ("list_eval_partition.txt", corrupt_files.replace_with_web_page, "does not list the same images"),
         ("list_eval_partition.txt", Path.unlink, "missing or damaged"),
     ],
 )
@@ -109,8 +109,8 @@ def test_a_wrong_sign_shows_in_the_counts(faces: Path) -> None:
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (damage.truncate, r"000001.jpg is no image or is damaged"),
-        (damage.replace, r"000001.jpg is no image or is damaged"),
+        (corrupt_files.truncate, r"000001.jpg is no image or is damaged"),
+        (corrupt_files.replace_with_web_page, r"000001.jpg is no image or is damaged"),
         (Path.unlink, r"000001.jpg is missing"),
     ],
 )

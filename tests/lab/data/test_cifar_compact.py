@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-import damage
 from geonorm.lab.choices import parse_evaluation
 from geonorm.lab.data import DataError, cifar, cifar_c, load
 from geonorm.lab.evaluate import check_evaluation, evaluate
+from helpers import corrupt_files
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -53,7 +53,7 @@ def test_right(compact: tuple[Path, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("name", ["train_1.webp", "train_2.webp", "test.webp"])
-@pytest.mark.parametrize("action", [damage.truncate, damage.replace])
+@pytest.mark.parametrize("action", [corrupt_files.truncate, corrupt_files.replace_with_web_page])
 def test_damaged_images(compact: tuple[Path, np.ndarray], name: str, action) -> None:
     action(compact[0] / name)
     with pytest.raises(DataError, match=rf"{name} is no image or is damaged .*: fetch it again"):
@@ -63,13 +63,19 @@ def test_damaged_images(compact: tuple[Path, np.ndarray], name: str, action) -> 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 def test_flipped_bits(compact: tuple[Path, np.ndarray], share: float) -> None:
     """Random pixels are stored as they are: an image with a wrong bit still decodes, and only the mean tells."""
-    damage.flip(compact[0] / "train_2.webp", share, 3)
+    corrupt_files.flip_bit(compact[0] / "train_2.webp", share, 3)
     with pytest.raises(DataError, match="damaged"):
         load("cifar10")
 
 
 @pytest.mark.parametrize(
-    "action", [damage.truncate, damage.flip, damage.replace, lambda path: damage.flip(path, 0.99, 0)]
+    "action",
+    [
+        corrupt_files.truncate,
+        corrupt_files.flip_bit,
+        corrupt_files.replace_with_web_page,
+        lambda path: corrupt_files.flip_bit(path, 0.99, 0),
+    ],
 )
 def test_damaged_labels(compact: tuple[Path, np.ndarray], action) -> None:
     action(compact[0] / "train_labels.npy")
@@ -154,13 +160,17 @@ def test_a_model_is_tested_on_the_official_corruptions(corrupted: tuple[Path, np
 @pytest.mark.parametrize(
     ("name", "action", "message"),
     [
-        ("fog.npy", damage.truncate, "no .npy file of numbers or is damaged"),
-        ("fog.npy", lambda path: damage.flip(path, 0), "no .npy file of numbers or is damaged"),
-        ("fog.npy", damage.replace, "no .npy file of numbers or is damaged"),
+        ("fog.npy", corrupt_files.truncate, "no .npy file of numbers or is damaged"),
+        ("fog.npy", lambda path: corrupt_files.flip_bit(path, 0), "no .npy file of numbers or is damaged"),
+        ("fog.npy", corrupt_files.replace_with_web_page, "no .npy file of numbers or is damaged"),
         ("fog.npy", lambda path: np.save(path, np.zeros((4, 32, 32, 3))), r"expected uint8 of \(20, 32, 32, 3\)"),
         ("fog.npy", Path.unlink, "fog.npy is missing"),
-        ("labels.npy", damage.truncate, "no .npy file"),
-        ("labels.npy", lambda path: damage.flip(path, 0.95, 0), "same labels from 0 to 9 for every severity"),
+        ("labels.npy", corrupt_files.truncate, "no .npy file"),
+        (
+            "labels.npy",
+            lambda path: corrupt_files.flip_bit(path, 0.95, 0),
+            "same labels from 0 to 9 for every severity",
+        ),
         ("labels.npy", Path.unlink, r"cifar10c is not at hand.*zenodo"),
     ],
 )

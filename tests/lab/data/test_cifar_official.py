@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-import damage
 from geonorm.lab.data import DataError, cifar, find_source, load, plain_pickle
+from helpers import corrupt_files
 
 
 def text(word: str) -> bytes:
@@ -99,7 +99,13 @@ def test_fewer_samples(official: tuple[Path, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize(
-    "action", [damage.truncate, damage.flip, lambda path: damage.flip(path, 0.9, 0), damage.replace]
+    "action",
+    [
+        corrupt_files.truncate,
+        corrupt_files.flip_bit,
+        lambda path: corrupt_files.flip_bit(path, 0.9, 0),
+        corrupt_files.replace_with_web_page,
+    ],
 )
 @pytest.mark.parametrize("name", ["data_batch_2", "test_batch", "batches.meta"])
 def test_damaged(official: tuple[Path, np.ndarray], name: str, action) -> None:

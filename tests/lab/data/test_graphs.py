@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import damage
 from geonorm.lab.data import DataError, load, tu_graphs
+from helpers import corrupt_files
 
 pytest.importorskip("torch_geometric")
 # Twenty graphs: paths of two and three nodes in turn; tags 4 and 9.
@@ -59,16 +59,24 @@ def test_folds(collection: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "action", "message"),
     [
-        ("A", damage.truncate, "edge in one direction only|no list of whole numbers|different lengths"),
-        ("A", damage.flip, "no list of whole numbers or is damaged"),
-        ("A", lambda path: damage.flip(path, 0.3, 1), "A.txt (has an edge|does not list)|no list of whole numbers"),
-        ("A", damage.replace, "no list of whole numbers"),
-        ("graph_indicator", damage.truncate, "does not list pairs|does not number"),
-        ("graph_indicator", lambda path: damage.flip(path, 0.5, 2), "does not number|no list of whole numbers"),
+        ("A", corrupt_files.truncate, "edge in one direction only|no list of whole numbers|different lengths"),
+        ("A", corrupt_files.flip_bit, "no list of whole numbers or is damaged"),
+        (
+            "A",
+            lambda path: corrupt_files.flip_bit(path, 0.3, 1),
+            "A.txt (has an edge|does not list)|no list of whole numbers",
+        ),
+        ("A", corrupt_files.replace_with_web_page, "no list of whole numbers"),
+        ("graph_indicator", corrupt_files.truncate, "does not list pairs|does not number"),
+        (
+            "graph_indicator",
+            lambda path: corrupt_files.flip_bit(path, 0.5, 2),
+            "does not number|no list of whole numbers",
+        ),
         ("graph_indicator", Path.unlink, "graph_indicator.txt is missing"),
-        ("graph_labels", damage.truncate, "does not number"),
+        ("graph_labels", corrupt_files.truncate, "does not number"),
         ("graph_labels", lambda path: path.write_text("1\n" * 20), "graphs per class, expected"),
-        ("node_labels", damage.truncate, "node_labels.txt has"),
+        ("node_labels", corrupt_files.truncate, "node_labels.txt has"),
         ("node_labels", lambda path: path.write_text(""), "is empty"),
         ("A", Path.unlink, r"mutag is not at hand: looked for tu_graphs/MUTAG/raw/MUTAG_A.txt"),
     ],
@@ -118,13 +126,13 @@ def test_one_file(one_file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "action", "message"),
     [
-        ("MUTAG.txt", damage.truncate, "it ends too early|has neighbours|not enough values"),
-        ("MUTAG.txt", damage.flip, "no text of whole numbers or is damaged"),
-        ("MUTAG.txt", damage.replace, "no text of whole numbers or is damaged"),
+        ("MUTAG.txt", corrupt_files.truncate, "it ends too early|has neighbours|not enough values"),
+        ("MUTAG.txt", corrupt_files.flip_bit, "no text of whole numbers or is damaged"),
+        ("MUTAG.txt", corrupt_files.replace_with_web_page, "no text of whole numbers or is damaged"),
         ("MUTAG.txt", lambda path: path.write_text(path.read_text() + "2 5\n"), "goes on after its 20 graphs"),
         ("MUTAG.txt", lambda path: path.write_text("1\n1 0\n3 1 8\n"), r"has neighbours \[8\]"),
         ("MUTAG.txt", Path.unlink, "mutag is not at hand"),
-        ("10fold_test_idx.txt", damage.truncate, "does not hold 10 lines"),
+        ("10fold_test_idx.txt", corrupt_files.truncate, "does not hold 10 lines"),
         (
             "10fold_test_idx.txt",
             lambda path: path.write_text("1 1\n" * 10),

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import damage
 from geonorm.lab.data import DataError, load
+from helpers import corrupt_files
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -38,7 +38,9 @@ def test_an_image_too_large_to_be_true(images: Path, monkeypatch: pytest.MonkeyP
         load("image_folder", size=8).train.tensor()
 
 
-@pytest.mark.parametrize("action", [damage.truncate, damage.flip, damage.replace, Path.unlink])
+@pytest.mark.parametrize(
+    "action", [corrupt_files.truncate, corrupt_files.flip_bit, corrupt_files.replace_with_web_page, Path.unlink]
+)
 def test_damaged_image_is_named_when_read(images: Path, action) -> None:
     task = load("image_folder", size=8)
     action(images / "train" / "dog" / "1.png")

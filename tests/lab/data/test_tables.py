@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-import damage
 from geonorm.lab.data import DataError, adult, compas, load
+from helpers import corrupt_files
 
 COMPAS = (
     "id,sex,age,race,juv_fel_count,juv_misd_count,juv_other_count,priors_count,c_charge_degree,is_recid,two_year_recid"
@@ -44,9 +44,9 @@ def test_compas(people: Path) -> None:
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (damage.truncate, r"truncated"),
-        (damage.flip, r"damaged, truncated or no table"),
-        (damage.replace, r"has no column|damaged, truncated or no table"),
+        (corrupt_files.truncate, r"truncated"),
+        (corrupt_files.flip_bit, r"damaged, truncated or no table"),
+        (corrupt_files.replace_with_web_page, r"has no column|damaged, truncated or no table"),
         (Path.unlink, r"compas is not at hand: looked for .* Fetch compas-scores-two-years.csv"),
     ],
 )
@@ -100,9 +100,9 @@ def test_adult(census: Path) -> None:
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (damage.truncate, "truncated|expected 15 columns"),
-        (damage.flip, "damaged"),
-        (damage.replace, "truncated"),
+        (corrupt_files.truncate, "truncated|expected 15 columns"),
+        (corrupt_files.flip_bit, "damaged"),
+        (corrupt_files.replace_with_web_page, "truncated"),
         (Path.unlink, "is not at hand|is missing"),
     ],
 )
@@ -161,13 +161,17 @@ def test_civil_comments(comments: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "action", "message"),
     [
-        ("all_data_with_identities.csv", lambda path: damage.truncate(path, 0.6), r"truncated|expected float of shape"),
-        ("all_data_with_identities.csv", damage.flip, "damaged, truncated or no table"),
-        ("all_data_with_identities.csv", damage.replace, "has no column 'toxicity'"),
+        (
+            "all_data_with_identities.csv",
+            lambda path: corrupt_files.truncate(path, 0.6),
+            r"truncated|expected float of shape",
+        ),
+        ("all_data_with_identities.csv", corrupt_files.flip_bit, "damaged, truncated or no table"),
+        ("all_data_with_identities.csv", corrupt_files.replace_with_web_page, "has no column 'toxicity'"),
         ("all_data_with_identities.csv", Path.unlink, "civilcomments is not at hand"),
-        ("features.npy", damage.truncate, "features.npy is no .npy file of numbers or is damaged"),
-        ("features.npy", lambda path: damage.flip(path, 0), "features.npy is no .npy file"),
-        ("features.npy", damage.replace, "features.npy is no .npy file"),
+        ("features.npy", corrupt_files.truncate, "features.npy is no .npy file of numbers or is damaged"),
+        ("features.npy", lambda path: corrupt_files.flip_bit(path, 0), "features.npy is no .npy file"),
+        ("features.npy", corrupt_files.replace_with_web_page, "features.npy is no .npy file"),
         ("features.npy", lambda path: np.save(path, np.zeros((5, 3))), r"expected float of shape \(12, features\)"),
         ("features.npy", Path.unlink, r"features.npy is missing. .*from any text encoder"),
     ],

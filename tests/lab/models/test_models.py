@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import geonorm
 from geonorm.lab.models import ACTIVATIONS, create_model, models, why_not
-from marks import slow_but
+from helpers.slow_cases import slow_except
 
 NAMES = [name for name, _ in models()]
 GRAPHS = ("gcn", "gin")
@@ -82,7 +82,7 @@ def test_the_norm_is_really_there(name: str) -> None:
     assert not any(isinstance(module, kinds) for module in model.modules())
 
 
-@pytest.mark.parametrize("name", slow_but(ALL_NORMS, [name for name in NAMES if name not in GRAPHS]))
+@pytest.mark.parametrize("name", slow_except(ALL_NORMS, [name for name in NAMES if name not in GRAPHS]))
 @pytest.mark.parametrize("spec", ["pop", "wn"])
 def test_norms_that_move_leave_none_behind(name: str, spec: str) -> None:
     if why_not(name, spec):

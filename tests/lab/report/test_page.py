@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-import chromium
 import geonorm
 from geonorm.lab import Comparison, Recipe, report
 from geonorm.lab.recipe import DIGITS
-from geonorm.lab.report import again
+from geonorm.lab.report import rerun
 from geonorm.lab.report.contents import gather
 from geonorm.lab.report.page import page as page_of
 from geonorm.lab.report.pictures import picture
-from made_up import around, made_up
+from helpers import chromium
+from helpers.fake_comparison import accuracies_around, fake_comparison
 
 NORMS = ["none", "bn", "ln", "augbn(phi=1.5)", "diffphi", "robustbn", "median", "pop(kappa=4)"]
 OFFSET = "offset(share=0.1)"
@@ -29,7 +29,9 @@ LEVELS = {(norm, "clean"): 0.98 for norm in NORMS} | {(norm, OFFSET): 0.5 + 0.05
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     path = tmp_path_factory.mktemp("store") / "r.sqlite"
-    return made_up(path, NORMS, around(LEVELS), corruptions=["clean", OFFSET], epochs=6, unfinished=1)
+    return fake_comparison(
+        path, NORMS, accuracies_around(LEVELS), corruptions=["clean", OFFSET], epochs=6, unfinished=1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,27 +55,29 @@ def test_the_page_needs_nothing_else(path: Path, comparison: Comparison) -> None
 
 def test_the_recipe_on_the_page_is_the_one_that_ran(tmp_path: Path) -> None:
     recipe = Recipe(norms=("bn", "augbn(phi=1.5)"), model_options={"width": 8}, corruptions=("clean", OFFSET))
-    found = Comparison(tuple(recipe.runs()), made_up(tmp_path / "r.sqlite", ["bn"], lambda *_: 0.9).store)
-    (tmp_path / "recipe.toml").write_text(again.recipe(found), encoding="utf-8")
+    found = Comparison(tuple(recipe.runs()), fake_comparison(tmp_path / "r.sqlite", ["bn"], lambda *_: 0.9).store)
+    (tmp_path / "recipe.toml").write_text(rerun.recipe(found), encoding="utf-8")
     assert Recipe.from_toml(tmp_path / "recipe.toml") == recipe
-    assert again.command(found).startswith("geonorm compare recipe.toml --store ")
+    assert rerun.command(found).startswith("geonorm compare recipe.toml --store ")
 
 
 def test_ones_own_model_is_done_again_by_a_call(tmp_path: Path) -> None:
-    found = made_up(tmp_path / "r.sqlite", ["own", "ln"], lambda *_: 0.9, data="me:make_data", model="me:make_model")
-    assert again.command(found).startswith("compare(make_model, make_data, norms=['own', 'ln'], losses=['erm'], ")
+    found = fake_comparison(
+        tmp_path / "r.sqlite", ["own", "ln"], lambda *_: 0.9, data="me:make_data", model="me:make_model"
+    )
+    assert rerun.command(found).startswith("compare(make_model, make_data, norms=['own', 'ln'], losses=['erm'], ")
     text = page_of(gather(found))
     assert "the norms of the model as it was written" in text
 
 
 def test_one_function_of_ones_own_is_named_in_a_recipe(tmp_path: Path) -> None:
-    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], lambda *_: 0.9, data="me:make_data")
-    assert again.command(found).startswith("geonorm compare recipe.toml")
+    found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln"], lambda *_: 0.9, data="me:make_data")
+    assert rerun.command(found).startswith("geonorm compare recipe.toml")
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:
     bad = "<script>alert('x')</script>&\""
-    found = made_up(
+    found = fake_comparison(
         tmp_path / "r.sqlite",
         ["bn", bad],
         lambda norm, corruption, seed: 0.9 + 0.01 * seed,
@@ -156,7 +160,9 @@ def test_light_and_dark_on_desk_and_phone(
 
 def test_long_names_fit_a_phone(page: chromium.Page, tmp_path: Path) -> None:
     name = "augbn(" + "a" * 80 + "=1)"
-    found = made_up(tmp_path / "r.sqlite", ["bn", name], lambda norm, corruption, seed: 0.9 + 0.01 * seed, model=name)
+    found = fake_comparison(
+        tmp_path / "r.sqlite", ["bn", name], lambda norm, corruption, seed: 0.9 + 0.01 * seed, model=name
+    )
     page.open(report.write(found, tmp_path / "report"), 375)
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
 
@@ -165,14 +171,16 @@ def test_the_first_comparison_fits_a_phone(page: chromium.Page, tmp_path: Path) 
     """The columns of ``make run`` side by side, with nothing to scroll to."""
     recipe = Recipe.from_toml(DIGITS)
     levels = {(norm, kind): 0.3 + 0.03 * i for i, norm in enumerate(recipe.norms) for kind in recipe.corruptions}
-    found = made_up(tmp_path / "r.sqlite", recipe.norms, around(levels), corruptions=recipe.corruptions)
+    found = fake_comparison(
+        tmp_path / "r.sqlite", recipe.norms, accuracies_around(levels), corruptions=recipe.corruptions
+    )
     page.open(report.write(found, tmp_path / "report"), 375)
     assert page.run("document.querySelector('tbody').textContent").count("0.001") > 5, "figures as wide as they get"
     assert page.run("[document.querySelector('.wide')].every((table) => table.scrollWidth <= table.clientWidth)")
 
 
 def test_diverged_runs_do_not_break_the_curves(page: chromium.Page, tmp_path: Path) -> None:
-    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], lambda norm, *_: math.nan if norm == "ln" else 0.9)
+    found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln"], lambda norm, *_: math.nan if norm == "ln" else 0.9)
     page.open(report.write(found, tmp_path / "report"))
     assert page.run("document.querySelectorAll('svg.curves path.line').length") == 1
     assert page.run("document.querySelector('tbody').textContent").count("diverged") == 1
@@ -180,7 +188,7 @@ def test_diverged_runs_do_not_break_the_curves(page: chromium.Page, tmp_path: Pa
 
 def test_two_seeds_do_not_reach_below_nothing(page: chromium.Page, tmp_path: Path) -> None:
     """Student's interval of two runs is wider than all accuracies."""
-    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], lambda norm, _, seed: 0.2 + 0.5 * seed, seeds=2)
+    found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln"], lambda norm, _, seed: 0.2 + 0.5 * seed, seeds=2)
     page.open(report.write(found, tmp_path / "report"))
     assert page.run("document.querySelector('tbody td.figures').innerText").splitlines()[1] == "0.0 to 100.0"
     assert page.run("[...document.querySelectorAll('.charts svg text')].every((t) => !t.textContent.startsWith('-'))")

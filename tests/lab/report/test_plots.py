@@ -11,7 +11,7 @@ from geonorm.lab.report.contents import costs, gather
 from geonorm.lab.report.palette import COLOURS, DASHES, looks
 from geonorm.lab.report.plots import draw
 from geonorm.lab.report.series import exponents, learning
-from made_up import made_up
+from helpers.fake_comparison import fake_comparison
 
 NORMS = ["bn", "ln", "diffphi"]
 
@@ -21,7 +21,7 @@ def accuracy(norm: str, corruption: str, seed: int) -> float:
 
 
 def test_pictures_are_the_same_bytes_again(tmp_path: Path) -> None:
-    found = made_up(tmp_path / "r.sqlite", NORMS, accuracy, seeds=2)
+    found = fake_comparison(tmp_path / "r.sqlite", NORMS, accuracy, seeds=2)
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         draw(gather(found), tmp_path / name)
@@ -32,15 +32,15 @@ def test_pictures_are_the_same_bytes_again(tmp_path: Path) -> None:
 
 
 def test_no_picture_of_what_is_not_there(tmp_path: Path) -> None:
-    learned = made_up(tmp_path / "a.sqlite", NORMS, accuracy, seeds=1)
+    learned = fake_comparison(tmp_path / "a.sqlite", NORMS, accuracy, seeds=1)
     assert (report.write(learned, tmp_path / "report").parent / "phi.svg").exists()
-    plain = made_up(tmp_path / "b.sqlite", NORMS[:2], accuracy, seeds=2, unfinished=4)
+    plain = fake_comparison(tmp_path / "b.sqlite", NORMS[:2], accuracy, seeds=2, unfinished=4)
     folder = report.write(plain, tmp_path / "report").parent
     assert sorted(path.name for path in folder.glob("*.svg")) == ["accuracy.svg"]
 
 
 def test_series(tmp_path: Path) -> None:
-    found = gather(made_up(tmp_path / "r.sqlite", NORMS, accuracy, seeds=2, epochs=3, unfinished=1))
+    found = gather(fake_comparison(tmp_path / "r.sqlite", NORMS, accuracy, seeds=2, epochs=3, unfinished=1))
     views = learning(found)
     assert [view.title for view in views] == ["clean: test accuracy (%)", "clean: training loss"]
     first = views[0].lines[0]
@@ -54,7 +54,7 @@ def test_series(tmp_path: Path) -> None:
 
 def test_costs_are_of_pairs(tmp_path: Path) -> None:
     """An epoch of the made-up runs takes 0.1 s, times one and the rest of the name's length by three."""
-    found = costs(gather(made_up(tmp_path / "r.sqlite", NORMS, accuracy, seeds=2)))
+    found = costs(gather(fake_comparison(tmp_path / "r.sqlite", NORMS, accuracy, seeds=2)))
     assert {norm: cost.median for norm, cost in found.items()} == pytest.approx({"bn": 1, "ln": 1, "diffphi": 2 / 3})
 
 

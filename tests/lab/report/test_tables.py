@@ -13,7 +13,7 @@ from geonorm.lab import Comparison
 from geonorm.lab.report import tables
 from geonorm.lab.report.contents import gather
 from geonorm.lab.statistics import difference, holm, summarize
-from made_up import around, made_up
+from helpers.fake_comparison import accuracies_around, fake_comparison
 
 OFFSET = "offset(share=0.1)"
 LEVELS = {
@@ -25,7 +25,9 @@ LEVELS = {
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     path = tmp_path_factory.mktemp("store") / "r.sqlite"
-    return made_up(path, ["bn", "ln", "augbn(phi=1.5)"], around(LEVELS), corruptions=["clean", OFFSET])
+    return fake_comparison(
+        path, ["bn", "ln", "augbn(phi=1.5)"], accuracies_around(LEVELS), corruptions=["clean", OFFSET]
+    )
 
 
 def rows_of(found: Comparison) -> list[dict[str, str]]:
@@ -71,7 +73,7 @@ def test_csv(comparison: Comparison) -> None:
 
 def test_names_that_would_break_a_table(tmp_path: Path) -> None:
     names = ["bn", "a_b|c`d", "100%&{x}\\", 'quo"te,comma']
-    found = made_up(tmp_path / "r.sqlite", names, lambda norm, corruption, seed: 0.9 + 0.001 * seed, seeds=2)
+    found = fake_comparison(tmp_path / "r.sqlite", names, lambda norm, corruption, seed: 0.9 + 0.001 * seed, seeds=2)
     markdown = tables.markdown(gather(found)).splitlines()
     assert markdown[3].startswith(r"| `a_b\|c'd` |")
     latex = tables.latex(gather(found))
@@ -84,7 +86,7 @@ def test_lost_and_missing_runs(tmp_path: Path) -> None:
     def accuracy(norm: str, corruption: str, seed: int) -> float:
         return math.nan if norm == "ln" else 0.9 + 0.001 * seed
 
-    found = made_up(tmp_path / "r.sqlite", ["bn", "ln"], accuracy, seeds=3, unfinished=1)
+    found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln"], accuracy, seeds=3, unfinished=1)
     assert "| `ln` | diverged |" in tables.markdown(gather(found))
     row = rows_of(found)[1]
     assert (row["runs"], row["lost"], row["mean"], row["p"]) == ("0", "2", "", "")

@@ -15,8 +15,8 @@ from geonorm.functional import aug_norm, center
 from geonorm.functional._normalize import make_rule, normalize
 from geonorm.ops import Axes, Grouping, Inputs, NormStatistics, Rule, Segments, choose, cpu, problem, using_backend
 from geonorm.ops.cpu.plan import plan
-from marks import slow_but
-from oracles import center_by_bisection, hostile_groups
+from helpers.oracles import center_by_bisection, hostile_groups
+from helpers.slow_cases import slow_except
 
 pytestmark = pytest.mark.skipif(not choose.has_kernels(), reason="native kernels are not built or not asked for")
 
@@ -92,7 +92,7 @@ def compare(of: Inputs, groups: Grouping, rule: Rule, tolerance: float) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("dtype", slow_but([torch.float32, torch.bfloat16], FLOATS), ids=str)
+@pytest.mark.parametrize("dtype", slow_except([torch.float32, torch.bfloat16], FLOATS), ids=str)
 def test_equals_torch(layout: str, spread: str, dtype: torch.dtype) -> None:
     """Every φ, fixed and learned, with and without learned α and shift. In float32 a value next to the center, whose
     share of the gradient magnifies the last digit of the center, sets the tolerance."""

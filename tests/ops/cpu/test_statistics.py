@@ -13,8 +13,8 @@ from geonorm.ops import Axes, Grouping, Inputs, Rule, Segments, choose, cpu, pro
 from geonorm.ops.cpu import library
 from geonorm.ops.cpu.normalize import dense
 from geonorm.ops.cpu.plan import plan
-from marks import slow_but
-from oracles import center_by_bisection, hostile_groups
+from helpers.oracles import center_by_bisection, hostile_groups
+from helpers.slow_cases import slow_except
 
 pytestmark = pytest.mark.skipif(not choose.has_kernels(), reason="native kernels are not built or not asked for")
 
@@ -30,7 +30,7 @@ def state_of(x: torch.Tensor, groups: Grouping, rule: Rule, *, phi: float, outpu
     y = torch.empty_strided(x.shape, found.strides, dtype=x.dtype) if output else None
     state = torch.full((found.arrangement.groups, len(problem.COLUMNS)), 77.0, dtype=torch.float64)
     nothing = (None,) * 5
-    assert library.forward(found.kind, x, y, found.offsets, nothing, state, nothing, 0.0)
+    assert library.forward(found.encoded_spec, x, y, found.offsets, nothing, state, nothing, 0.0)
     if not output:  # the entry that others use gives the same
         alone = cpu.statistics(of, groups, rule)
         assert alone is not None
@@ -40,7 +40,7 @@ def state_of(x: torch.Tensor, groups: Grouping, rule: Rule, *, phi: float, outpu
 
 
 @pytest.mark.parametrize("spread", ["rms", "mean_abs", "max_abs", "robust", None])
-@pytest.mark.parametrize("dtype", slow_but([torch.float32, torch.bfloat16], FLOATS), ids=str)
+@pytest.mark.parametrize("dtype", slow_except([torch.float32, torch.bfloat16], FLOATS), ids=str)
 def test_without_an_output(spread: str | None, dtype: torch.dtype) -> None:
     """The same numbers, whether an output is written or not."""
     rule = Rule(scaled=False) if spread is None else make_rule(spread, 1.5, 0.05)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from geonorm.ops import Axes
 from geonorm.ops.torch.center import center, fixed_sweeps
-from oracles import hostile_groups
+from helpers.oracles import hostile_groups
 
 
 def hostile(members: int) -> dict[str, NDArray[np.float64]]:

@@ -8,7 +8,7 @@ from geonorm.functional import center_with_info
 from geonorm.ops import using_backend
 from geonorm.ops.grouping import Axes
 from geonorm.ops.torch import solver
-from oracles import center_by_bisection, holds_the_center, hostile_groups, hostile_phi
+from helpers.oracles import center_by_bisection, hostile_groups, hostile_phi, interval_holds_center
 
 EXTENDED = np.finfo(np.longdouble).eps < 1e-18
 ROWS, CASES = 50, 150  # times 4 weightings: 30,000 groups
@@ -35,7 +35,7 @@ def test_bound_is_never_below_the_true_error(weighting: str) -> None:
         given = None if weighting == "none" else torch.from_numpy(weight)
         info = center_with_info(torch.from_numpy(x), phi, 1, keepdim=True, element_weight=given)
         found = info.center.double().numpy().astype(np.longdouble)
-        inside = holds_the_center(x, weight, phi, found, info.bound.numpy().astype(np.longdouble))
+        inside = interval_holds_center(x, weight, phi, found, info.bound.numpy().astype(np.longdouble))
         assert inside.all(), f"φ={phi}, {dtype.__name__}, m={members}: rows {np.flatnonzero(~inside)}"
         assert int(info.sweeps.max()) < solver.MAX_SWEEPS
 

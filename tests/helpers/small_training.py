@@ -1,0 +1,35 @@
+"""A small network and a few steps of training under a monitor."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from geonorm.analysis import Monitor
+
+WIDTH = 6
+
+
+def seeded_randn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def small_net(norm: nn.Module | None = None, bias: bool = False) -> nn.Sequential:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(WIDTH, eps=1e-12) if norm is None else norm
+    return nn.Sequential(nn.Linear(4, WIDTH, bias=bias), norm, nn.ReLU(), nn.Linear(WIDTH, 3)).double()
+
+
+def train_steps(model: nn.Module, monitor: Monitor | None, optimizer: torch.optim.Optimizer, steps: int = 5) -> None:
+    for step in range(steps):
+        x, y = seeded_randn(16, 4, seed=step), torch.randint(3, (16,), generator=torch.Generator().manual_seed(step))
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if monitor is not None:
+            monitor.step(loss)
+
+
+def sgd(model: nn.Module, **options: float) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
