@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from geonorm.lab.check import check_at_hand
 from geonorm.lab.choices import known
-from geonorm.lab.executors import execute
-from geonorm.lab.progress import shown
-from geonorm.lab.recipe import Recipe
+from geonorm.lab.orchestrate import orchestrate
 from geonorm.lab.store import Store
 
 from . import page, results
 from . import smoke as smokes
+from .recipe import StudyRecipe, StudySource
 from .results import Results
 from .study import PRESETS, Study
 
@@ -64,7 +62,7 @@ def reproduce(
     smoke: bool = False,
     seeds: int | None = None,
     folder: str | Path = "out/reproduce",
-    workers: int | str = 1,
+    workers: int | str | None = 1,
     progress: bool = False,
 ) -> Results:
     """Run a study. Trainings in the store or in the results file are not repeated; the file is written in the end.
@@ -75,7 +73,7 @@ def reproduce(
         smoke: hardly any work, on data made on the spot: shows that the preset runs.
         seeds: how many, in place of the preset's own, counted from its first.
         folder: for ``NAME/PRESET.jsonl`` and the store of unfinished work; a smoke has its own of both.
-        workers: as in ``executors.execute``.
+        workers: as in ``executors.execute``; None for as many as there are cores.
         progress: show on stderr how the runs get on.
     """
     chosen, folder = study(name), Path(folder)
@@ -90,13 +88,13 @@ def reproduce(
     found = results.collect(parts, store, chosen.curves, results.read(path), chosen.ends)
     done = {record.key for record in found.records}
     waiting = [run for recipe in parts.values() for run in recipe.runs() if run.key not in done]
-    waiting = list({run.key: run for run in waiting}.values())  # parts of a smoke may be the same training
     try:  # all at once: processes that are started for every part would read the data anew each time
-        with shown(waiting, store) if progress and waiting else nullcontext():
-            execute(waiting, store, workers=workers)
+        outcome = orchestrate(waiting, store, StudySource(), workers=workers, progress=progress)
     finally:
         found = results.collect(parts, store, chosen.curves, found, chosen.ends)
         results.write(found, path)
+    if outcome.failure is not None:
+        raise outcome.failure
     return found
 
 
@@ -114,7 +112,7 @@ def write_page(name: str, found: Results, folder: str | Path) -> Path:
     return page.write(titled, line, chosen.source, command, chosen.page(found), Path(folder))
 
 
-def _with_seeds(recipe: Recipe, number: int) -> Recipe:
+def _with_seeds(recipe: StudyRecipe, number: int) -> StudyRecipe:
     first = recipe.seeds[0]  # not always 0: settings may have been chosen with a seed that is left out
     return replace(recipe, seeds=tuple(range(first, first + number)))
 

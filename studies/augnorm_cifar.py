@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .page import Block, Chart, Page, Table, mean_line, spread
+from .recipe import StudyRecipe
 from .results import Results, accuracy
 from .study import Study
 from .verdicts import Verdict, better, level
@@ -35,7 +34,7 @@ PUBLISHED = {
 }
 MARGIN = {"paper": 0.5, "laptop": 2.0}  # points that still count as a match: a choice of ours, see _DIFFERS
 
-FULL = Recipe(
+FULL = StudyRecipe(
     data="cifar10",
     norms=(BATCH, FIXED, MEDIAN),
     seeds=(0, 1, 2, 3, 4),
@@ -58,7 +57,7 @@ SMALL = replace(
 )
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings of a preset, by network."""
     if preset == "paper":
         return {model: replace(FULL, model=model) for model in NETWORKS}

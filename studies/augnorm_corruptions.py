@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from geonorm.lab.data import DEGRADATIONS
 from geonorm.lab.data.cifar_c import CORRUPTIONS as OFFICIAL
-from geonorm.lab.recipe import Recipe
 from geonorm.lab.statistics import summarize
 
 from .augnorm_cifar import BATCH, FIXED, FULL, LEARNED, NORMS, ROBUST, SMALL
 from .page import Block, Chart, Line, Page, Table, spread
+from .recipe import StudyRecipe
 from .results import Pair, Record, Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, better
@@ -38,7 +38,7 @@ EVALUATIONS = {
 }
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings of a preset."""
     evaluations = tuple(one for kind in EVALUATIONS[preset].values() for one in kind)
     if preset == "paper":

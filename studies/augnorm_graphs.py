@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .page import Block, Chart, Page, Table, mean_line, spread
+from .recipe import StudyRecipe
 from .results import Pair, Record, Results, accuracy
 from .study import Study
 from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Answer, Verdict, above, below, better
@@ -40,7 +39,7 @@ REGULAR_NORMS = {
     "auggraph(phi=1.5, alpha=0.5)": "a learned share of the center, from 0.5",
 }
 
-TEXT = Recipe(
+TEXT = StudyRecipe(
     model="gcn",
     model_options={"layers": 5, "dropout": 0.05},
     norms=tuple(NORMS),
@@ -54,7 +53,7 @@ TEXT = Recipe(
 CODE = replace(TEXT, model_options={"layers": 4, "dropout": 0.5}, decay="linear", seeds=(0,))
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings of a preset, by part: set and protocol."""
     if preset == "paper":
         parts = {f"{data}, text": replace(TEXT, data=data, seeds=_seeds(data)) for data in SETS}
@@ -81,7 +80,7 @@ def _seeds(data: str) -> tuple[int, ...]:
     return (0,) if data == "proteins" else (0, 1, 2)
 
 
-def _only_on_mutag(epochs: int) -> dict[str, Recipe]:
+def _only_on_mutag(epochs: int) -> dict[str, StudyRecipe]:
     one = replace(TEXT, data="mutag", seeds=(0,), epochs=epochs)
     return {
         "mutag, each graph alone": replace(one, norms=("auggraph(phi=1.5)",)),

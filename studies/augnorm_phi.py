@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
 from geonorm.lab.statistics import summarize
 
 from . import augnorm_cifar
 from .augnorm_cifar import SMALL
 from .page import Block, Chart, Line, Page, Table, spread
+from .recipe import StudyRecipe
 from .results import Pair, Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, better, level
@@ -37,7 +37,7 @@ def spec(phi: float, kind: str) -> str:
     return f"augbn(phi={phi:g}, spread={kind})"
 
 
-DIGITS = Recipe(
+DIGITS = StudyRecipe(
     norms=(*[spec(phi, kind) for kind in SPREADS for phi in PHIS], PEER),
     corruptions=tuple(CORRUPTIONS),
     seeds=(0, 1, 2, 3, 4),
@@ -51,7 +51,7 @@ IMAGES = replace(
 )
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings of a preset, by set."""
     if preset == "paper":
         full = replace(

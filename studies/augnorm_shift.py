@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
 from geonorm.lab.statistics import difference, summarize
 
 from .page import Block, Page, Table, spread
+from .recipe import StudyRecipe
 from .results import Pair, Record, Results, accuracy
 from .study import Study
 from .verdicts import Verdict, better, level
@@ -47,7 +47,7 @@ KINDS = {
 }
 MARGIN = 2.0  # points that still count as level: the published averages spread by 0.4 to 2.8
 
-SHIFT = Recipe(norms=tuple(NORMS), losses=tuple(LOSSES), seeds=tuple(range(10)), batch_size=400)
+SHIFT = StudyRecipe(norms=tuple(NORMS), losses=tuple(LOSSES), seeds=tuple(range(10)), batch_size=400)
 FACES = replace(
     SHIFT,
     data="celeba",
@@ -62,7 +62,7 @@ FACES = replace(
 SMALL = replace(SHIFT, lr=0.01)
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings of a preset, by set."""
     if preset == "paper":
         return {"celeba": FACES}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
+from .recipe import StudyRecipe
 from .results import Record, Results
 
 SOURCE = "New interpretations of normalization methods"
@@ -24,7 +23,7 @@ LABELS = {
 }
 FIRST = 1  # the first convolution of the first residual block and its norm, which the paper looks at; 0 is the stem
 
-PAPER = Recipe(
+PAPER = StudyRecipe(
     data="cifar10",
     model="resnet101",
     norms=("bn",),
@@ -54,7 +53,7 @@ def smaller(epochs: int = LAPTOP.epochs) -> str:
 - The paper does not say batch size, momentum and weight decay; here 64, 0.9 and 0.0005."""
 
 
-def base(preset: str) -> Recipe:
+def base(preset: str) -> StudyRecipe:
     """The training that a study varies."""
     return PAPER if preset == "paper" else LAPTOP
 

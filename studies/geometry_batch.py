@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
 from geonorm.lab.statistics import LEVEL, summarize
 
 from .geometry import LAPTOP, SOURCE
 from .page import Block, Chart, Line, Page, Table, mean_line, spread
+from .recipe import StudyRecipe
 from .results import Pair, Results, accuracy
 from .study import Study
 from .verdicts import FAILS, OWN, UNDECIDED, Answer, Verdict, better
@@ -21,10 +21,10 @@ GRIDS = {
     "laptop": ((32, 128), (8, 32, 128, 512), 6, 1),
     "paper": ((128, 512), (32, 128, 512, 2048), 100, 20),
 }
-ONE = Recipe(data="cifar10", data_options=LAPTOP.data_options, norms=("bn",))
+ONE = StudyRecipe(data="cifar10", data_options=LAPTOP.data_options, norms=("bn",))
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings: by what is equal for all batches, width, batch and rate."""
     widths, batches, epochs, first = GRIDS[preset]
     one = ONE

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from geonorm.lab.recipe import Recipe
-
 from .geometry import DECAY, LABELS, SOURCE, WITH, WITHOUT, base, curve, groups_of, norms_in, smaller
 from .page import Block, Chart, Line, Page, Table, mean_line, spread
+from .recipe import StudyRecipe
 from .results import Pair, Results, accuracy
 from .study import Study
 from .verdicts import FAILS, OWN, UNDECIDED, Answer, Verdict, below, better
@@ -24,7 +23,7 @@ EPOCHS = 8  # of the laptop preset
 IMAGES = 50_000  # of CIFAR-10, to train on
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings, by part."""
     norms = ("bn", groups_of(preset), "gn(groups=1)", "in", "wn", "cwn", "ws", "sn")
     one = replace(base(preset), norms=norms, probes=("invariant_lengths",))

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .geometry import DECAY, SOURCE, base, curve, parts_in, smaller
 from .page import Block, Chart, Page, Table, mean_line, spread
+from .recipe import StudyRecipe
 from .results import Pair, Record, Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, below, level
@@ -25,7 +24,7 @@ SMALL = 0.1  # what counts as small, as a share
 FACTOR = 2.0  # gaps that differ by less are called equal
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings, by part."""
     one = replace(base(preset), probes=("moments",))
     if preset == "laptop":

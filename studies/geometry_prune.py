@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .geometry import DECAY, SOURCE, WITH, WITHOUT, base, parts_in, smaller
 from .page import Block, Chart, Line, Page, Table, spread
+from .recipe import StudyRecipe
 from .results import Pair, Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, below, better
@@ -28,7 +27,7 @@ def _how(rule: str, share: float) -> str:
     return f"pruned(rule={rule}, share={share})"
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings, by part; pruning is how they are tested."""
     tests = ("clean", *[_how(rule, share) for rule in RULES for share in SHARES])
     one = replace(base(preset), evaluations=tests)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .geometry import DECAY, LABELS, SOURCE, WITH, WITHOUT, base, groups_of, norms_in, parts_in, smaller
 from .page import Block, Chart, Line, Page, Table, spread
+from .recipe import StudyRecipe
 from .results import Pair, Results, accuracy
 from .study import Study
 from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict, better, level
@@ -48,7 +47,7 @@ def _controls(preset: str) -> dict[float, str]:
     }
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings, by part: set, and weight decay or not."""
     evaluations = ("clean", NOISE, STRONG_NOISE, _bim(preset), *_controls(preset).values())
     norms = ("bn", groups_of(preset), "gn(groups=1)", "wn", "none")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from geonorm.lab.recipe import Recipe
 from geonorm.lab.statistics import summarize
 
 from .geometry import LABELS, PAPER, SOURCE, groups_of, norms_in
 from .page import Block, Chart, Line, Page, Table, mean_line, spread
+from .recipe import StudyRecipe
 from .results import Pair, Record, Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, better, level
@@ -19,7 +19,7 @@ from .verdicts import OWN, Verdict, better, level
 OPTIMIZERS = {"sgd": "SGD", "sphere_sgd": "SphereSGD"}
 RATES: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 NAMES = LABELS | {"ln": "LayerNorm"}
-LAPTOP = Recipe(norms=("bn", "ln", "gn(groups=4)", "wn", "cwn"), seeds=(0, 1, 2, 3, 4), epochs=10)
+LAPTOP = StudyRecipe(norms=("bn", "ln", "gn(groups=4)", "wn", "cwn"), seeds=(0, 1, 2, 3, 4), epochs=10)
 MARGIN = 1.0  # points of accuracy within which two are called level
 CHANCE = 10.0  # per cent, of ten classes
 TRAINED = 50.0  # per cent: the variation from seed to seed is compared where both are better on average
@@ -31,7 +31,7 @@ def _part(optimizer: str, rate: float) -> str:
     return f"{OPTIMIZERS[optimizer]}, rate {rate:g}"
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings, by optimizer and rate."""
     one = LAPTOP
     if preset == "paper":

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from geonorm.lab.adapt import SAMPLES
-from geonorm.lab.recipe import Recipe
 
 from .guard import BATCH, CLEAN, MARGIN, SEEDS, SOURCE, expectations, gaps, line, mean_over, per_cent
 from .page import Block, Chart, Page, Table, spread
+from .recipe import StudyRecipe
 from .results import Pair, Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, better, level
@@ -71,7 +71,7 @@ EXPECTED = {
 }
 CASES = (NO_JUNK, *FAR, WHITE)
 
-ONE = Recipe(
+ONE = StudyRecipe(
     data="cifar10",
     data_options={"side": 16, "train_size": 10000, "test_size": 2000},
     model="vgg16",
@@ -91,7 +91,7 @@ ONE = Recipe(
 )
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings: all else is done to the trained network."""
     if preset == "paper":
         return {PART: replace(ONE, data_options={}, model_options={}, epochs=100, augment=("crop", "flip"))}

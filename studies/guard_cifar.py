@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from geonorm.lab.recipe import Recipe
-
 from .guard import (
     BATCH,
     CLEAN,
@@ -25,6 +23,7 @@ from .guard import (
     per_cent,
 )
 from .page import Block, Chart, Page, Table, spread
+from .recipe import StudyRecipe
 from .results import Pair, Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, better, level
@@ -78,7 +77,7 @@ DEEP = {"resnet20": "ResNet-20", "mobilenetv2": "MobileNet-V2"}
 DEEP_FAULTS = (FAULTS[0], FAULTS[2])
 DEEP_SHARE = SHARES[0]
 
-SMALL = Recipe(
+SMALL = StudyRecipe(
     data="cifar10",
     data_options={"side": 16, "train_size": 4000, "test_size": 2000},
     model="vgg16",
@@ -91,7 +90,7 @@ FEW = {"side": 16, "train_size": 2000, "test_size": 2000}
 SIZES = {"resnet20": {"width": 0.5}, "mobilenetv2": {"width": 0.25, "depth": 0.34}}
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings: a small VGG by way, and two deeper networks."""
     full = preset == "paper"
     base = replace(SMALL, data_options={}, model_options={}, epochs=100, augment=("crop", "flip")) if full else SMALL

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .guard import (
     BATCH,
     CLEAN,
@@ -24,6 +22,7 @@ from .guard import (
     same_to_the_digit,
 )
 from .page import Block, Chart, Page, Table, spread
+from .recipe import StudyRecipe
 from .results import Pair, Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, better, level
@@ -52,7 +51,7 @@ EXPECTED = {  # of the guard, by size of the batch, fault and share
     (64, "Unscaled", 0.3): 97.3,
 }
 
-DIGITS = Recipe(
+DIGITS = StudyRecipe(
     norms=tuple(NORMS),
     corruptions=(CLEAN, *[fault.at(share) for fault in FAULTS for share in SHARES]),
     seeds=SEEDS,
@@ -60,7 +59,7 @@ DIGITS = Recipe(
 )
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings, by size of the batches. There is no published scale: that preset has more seeds and epochs."""
     one = replace(DIGITS, seeds=tuple(range(30)), epochs=50) if preset == "paper" else DIGITS
     return {part_of(size): replace(one, batch_size=size) for size in SIZES}

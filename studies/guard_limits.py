@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .guard import (
     BATCH,
     CLEAN,
@@ -23,6 +21,7 @@ from .guard import (
     same_to_the_digit,
 )
 from .page import Block, Chart, Page, Table, spread
+from .recipe import StudyRecipe
 from .results import Pair, Record, Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, better, level
@@ -41,8 +40,8 @@ THREE = {norm: NORMS[norm] for norm in (BATCH, LAYER, GUARD)}
 BROKEN = OFFSET.at(SHARE)
 AGAIN = "clean(recalibrated=true)"  # on the training samples, broken ones included, in batches of 256
 
-DIGITS = Recipe(norms=tuple(THREE), seeds=SEEDS, epochs=10)
-IMAGES = Recipe(
+DIGITS = StudyRecipe(norms=tuple(THREE), seeds=SEEDS, epochs=10)
+IMAGES = StudyRecipe(
     data="cifar10",
     data_options={"side": 16, "train_size": 2000, "test_size": 2000},
     model="vgg16",
@@ -58,7 +57,7 @@ def guard_of(k: float) -> str:
     return GUARD if k == 3 else f"guardbn(guard={k:g})"
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """The trainings, by question."""
     digits, images = DIGITS, IMAGES
     if preset == "paper":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from geonorm.lab.recipe import Recipe
-
 from .page import Line, mean_line
+from .recipe import StudyRecipe
 from .results import Pair, Record, Results
 
 ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}
@@ -17,7 +16,7 @@ HE = 6**0.5
 # The paper's POP-Norm stands before every convolution and inner product.
 EVERYWHERE = {"place": "before_all"}
 # The paper's protocol for CIFAR. It names no augmentation; the usual one is a guess.
-PAPER = Recipe(
+PAPER = StudyRecipe(
     data="cifar100",
     model="vgg16",
     model_options=EVERYWHERE,
@@ -34,7 +33,7 @@ PAPER = Recipe(
     augment=("flip", "crop"),
 )
 # About 400 iterations on small images: the beginning of the paper's training, at its rate.
-LAPTOP = Recipe(
+LAPTOP = StudyRecipe(
     data="cifar10",
     data_options={"side": 16, "train_size": 10000, "test_size": 4000},
     model="vgg16",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from geonorm.lab.recipe import Recipe
 from geonorm.lab.statistics import summarize
 
 from .page import Block, Chart, Page, Table, spread
@@ -22,6 +21,7 @@ from .popnorm import (
     losses,
     seeds_of,
 )
+from .recipe import StudyRecipe
 from .results import Pair, Results, accuracy
 from .study import Study
 from .verdicts import OWN, UNDECIDED, Answer, Verdict, below, better, level
@@ -58,10 +58,10 @@ _LEARNS = {"laptop": 15.0, "paper": 1.5}  # per cent of the training samples rig
 _MARGIN = 0.1  # of a loss
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """By activation, place and rate: those norms that share them."""
     base = replace(PAPER, seeds=(0, 1, 2)) if preset == "paper" else LAPTOP
-    parts: dict[str, Recipe] = {}
+    parts: dict[str, StudyRecipe] = {}
     for activation in ACTIVATIONS:
         for arm in _arms(activation):
             part = _part(activation, arm)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .page import Block, Chart, Page, Table, spread
 from .popnorm import (
     ACTIVATIONS,
@@ -22,6 +20,7 @@ from .popnorm import (
     mean_by_seed,
     seeds_of,
 )
+from .recipe import StudyRecipe
 from .results import Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, better
@@ -46,7 +45,7 @@ PUBLISHED = {  # test accuracy of BatchNorm and of POP-Norm, 10 trainings each
 }
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """By set, network and activation."""
     parts = {}
     for data, network, activation in PUBLISHED:

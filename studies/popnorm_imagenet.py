@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .page import Block, Chart, Page, Table, spread
 from .popnorm import EVERYWHERE, loss_line, losses, seeds_of
+from .recipe import StudyRecipe
 from .results import Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, better
@@ -17,7 +16,7 @@ BATCH, POP = "bn", "pop"
 PUBLISHED = {BATCH: {FIRST: "66.81", FIVE: "87.32"}, POP: {FIRST: "67.53", FIVE: "87.95"}}
 PART = "images"
 
-PAPER = Recipe(
+PAPER = StudyRecipe(
     data="image_folder",
     model="resnet18",
     model_options={**EVERYWHERE, "stem": "imagenet"},
@@ -35,7 +34,7 @@ PAPER = Recipe(
 )
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """One part: the folder that is given."""
     if preset == "paper":
         return {PART: PAPER}

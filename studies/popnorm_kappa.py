@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .page import Block, Chart, Page, Table, spread
 from .popnorm import (
     ACTIVATIONS,
@@ -21,6 +19,7 @@ from .popnorm import (
     losses,
     seeds_of,
 )
+from .recipe import StudyRecipe
 from .results import Pair, Results, accuracy
 from .study import Study
 from .verdicts import OWN, Verdict, better
@@ -30,7 +29,7 @@ ONE = "pop(kappa=1)"
 SMALLER = "sigmoid, torch's first weights"
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """By activation: all κ; then κ = 1 with weights and rates that imitate a larger one, in two ways."""
     base = replace(PAPER, seeds=(0, 1, 2)) if preset == "paper" else LAPTOP
     parts = {}

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from geonorm.lab.recipe import Recipe
-
 from .page import Block, Chart, Page, Table, mean_line, spread
 from .popnorm import ACTIVATIONS, EVERYWHERE, LAPTOP, PAPER, SHARED, mean_by_seed, seeds_of
+from .recipe import StudyRecipe
 from .results import Pair, Record, Results
 from .study import Study
 from .verdicts import OWN, UNDECIDED, Answer, Verdict, above, below, better, level
@@ -20,10 +19,10 @@ SLOPES = ", slopes"
 Figure = Callable[[Record, int], float]
 
 
-def plan(preset: str) -> dict[str, Recipe]:
+def plan(preset: str) -> dict[str, StudyRecipe]:
     """By activation: a VGG under all norms with its curvature; and a perceptron with the slopes against κ."""
     base = replace(PAPER, seeds=(0, 1, 2)) if preset == "paper" else LAPTOP
-    small = Recipe(norms=(POP,), probes=("slopes",), seeds=(0, 1, 2), epochs=5)
+    small = StudyRecipe(norms=(POP,), probes=("slopes",), seeds=(0, 1, 2), epochs=5)
     parts = {}
     for activation in ACTIVATIONS:
         options = {**base.model_options, "activation": activation}

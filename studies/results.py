@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from geonorm.lab.recipe import Recipe
 from geonorm.lab.store import Store
+
+from .recipe import StudyRecipe
 
 Pair = tuple[int, int | None]  # seed and fold: runs that share both are compared with each other
 _DIGITS = 5  # of curves: more than a figure or a table shows
@@ -68,7 +69,7 @@ def accuracy(evaluation: str = "clean", figure: str = "accuracy") -> Callable[[R
 
 
 def collect(
-    parts: Mapping[str, Recipe], store: Store, curves: Sequence[str], before: Results, ends: Sequence[str] = ()
+    parts: Mapping[str, StudyRecipe], store: Store, curves: Sequence[str], before: Results, ends: Sequence[str] = ()
 ) -> Results:
     """The trainings of a plan that are done: in a store, or in the results that were there before.
 

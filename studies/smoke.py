@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from geonorm.lab.choices import known, parse_evaluation
-from geonorm.lab.recipe import Recipe
 
+from .recipe import StudyRecipe
 from .results import Record, Results
 
 SAID = (
@@ -29,7 +29,7 @@ _LARGE = ("resnet18", "vgg16", "vgg19", "mobilenetv2", "densenet121", "efficient
 _SMALLER = {name: {"width": 0.125} for name in _LARGE} | {"resnet101": {"width": 0.125, "depth": 0.34}}
 
 
-def shrunk(recipe: Recipe) -> Recipe:
+def shrunk(recipe: StudyRecipe) -> StudyRecipe:
     """The same norms, losses, corruptions and probes, for one epoch of one seed on data that need no files."""
     largest = _LARGEST_MEASURED if "sharpness" in recipe.probes else _LARGEST
     data, options = _stand_in(recipe.data, recipe.data_options, largest)
@@ -55,7 +55,7 @@ def shrunk_evaluation(text: str) -> str:
     return re.sub(r"\bsteps=\d+", "steps=2", text)
 
 
-def as_planned(results: Results, parts: Mapping[str, Recipe]) -> Results:
+def as_planned(results: Results, parts: Mapping[str, StudyRecipe]) -> Results:
     """Results of a smoke whose evaluations are called as those of the plan that they stand for."""
 
     def named(record: Record) -> Record:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from geonorm.lab.recipe import Recipe
-
 from . import smoke
 from .page import Page
+from .recipe import StudyRecipe
 from .results import Results
 from .verdicts import corrected
 
 PRESETS = ("laptop", "paper")
 
-Plan = Callable[[str], dict[str, Recipe]]
+Plan = Callable[[str], dict[str, StudyRecipe]]
 
 
 @dataclass(frozen=True)

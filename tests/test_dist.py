@@ -79,6 +79,8 @@ def test_files_inside(source: Path, packages: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "src/geonorm"], cwd=ROOT, check=True, capture_output=True, text=True)
     wanted = {name.removeprefix("src/") for name in listed.stdout.splitlines() if (source / name).exists()}
     assert wanted <= built
+    beside = [name for name in built if not name.startswith(("geonorm/", "geonorm-0.1.0.dist-info/"))]
+    assert not beside, "studies, benchmarks and tests stay in the repository"
     assert {f"src/{name}" for name in wanted} | {"LICENSE", "README.md", "pyproject.toml", "setup.py"} <= packed
 
 
@@ -103,6 +105,9 @@ def test_clean_environment(what, compiler, backend, packages: Path, torch_alone:
     about = json.loads(call([geonorm, "info", "--json"], cwd=tmp_path))
     assert (about["geonorm"], about["backend"]) == ("0.1.0", backend)
     assert "robustbn" in call([geonorm, "norms"], cwd=tmp_path)
+    alone = subprocess.run([geonorm, "reproduce", "--list"], cwd=tmp_path, capture_output=True, text=True, env=plain())
+    assert alone.returncode == 2
+    assert "geonorm reproduce needs the repository" in alone.stderr
     lacking = subprocess.run([geonorm, "compare"], cwd=tmp_path, capture_output=True, text=True, env=plain())
     assert lacking.returncode == 1
     assert "pip install" in lacking.stderr

@@ -50,6 +50,10 @@ def room_of(path: Path) -> str | None:
 def test_imports_point_down(path: Path) -> None:
     here = room_of(path)
     for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [name.name for name in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            beside = {name.split(".")[0] for name in names} & {"studies", "benchmarks", "tests"}
+            assert not beside or getattr(node, "level", 0), f"the package must not import {beside}"
         if not isinstance(node, ast.ImportFrom) or not node.level or here is None:
             continue
         parts = list(path.relative_to(PACKAGE).parts[:-1])

@@ -218,11 +218,11 @@ def test_what_did_not_fail_is_told(here: Path, capsys: pytest.CaptureFixture[str
     assert "1 of 2 runs failed" in said.err
 
 
-def test_runs_in_other_hands_are_not_waited_for(
+def test_runs_of_another_process_are_not_waited_for(
     here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from geonorm.lab import Store
 
     monkeypatch.setattr(Store, "claim", lambda store, key: False)
     assert main(["compare", *tiny]) == 1
-    assert "2 of 2 runs are in other hands" in capsys.readouterr().err
+    assert "2 of 2 runs are being executed by another process" in capsys.readouterr().err

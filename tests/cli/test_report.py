@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from geonorm.cli import main
-from geonorm.lab import Store
+from geonorm.lab import Comparison, Store
 
 
 def test_one_comparison_with_the_whole_page(here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,3 +65,14 @@ def test_no_results(here: Path, capsys: pytest.CaptureFixture[str], arguments: l
     assert main(["report", *arguments]) == 1
     assert words in capsys.readouterr().err
     assert not Path("nothing.sqlite").exists()
+
+
+def test_results_are_read_once(
+    here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the answer and the page together: curves of long trainings are most of a store."""
+    assert main(["compare", *tiny]) == 0
+    read, curves = [], Comparison.curves
+    monkeypatch.setattr(Comparison, "curves", lambda self: read.append(self) or curves(self))
+    assert main(["report", "out/compare.sqlite"]) == 0
+    assert len(read) == 1

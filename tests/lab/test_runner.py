@@ -217,7 +217,7 @@ def test_runs_with_others_are_told(tmp_path: Path) -> None:
     key = store.add(recipe.runs()[0].choices)
     with sqlite3.connect(store.path) as file:
         file.execute("INSERT INTO claims VALUES (?, 'elsewhere', 1, '1', ?)", (key, time.time()))
-    with pytest.warns(UserWarning, match="1 of 1 runs are with other processes"):
+    with pytest.warns(UserWarning, match="1 of 1 runs are being executed by another process"):
         assert not run(recipe, store.path).finished()
 
 

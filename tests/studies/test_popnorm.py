@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from geonorm.lab import Recipe
 from geonorm.lab.augment import window
 from geonorm.lab.choices import parse_evaluation
-from geonorm.lab.curvature_probes import arrival, sharpness, slopes
 from geonorm.lab.data import load
+from geonorm.lab.ddp_team import Team
 from geonorm.lab.evaluate import evaluate
 from geonorm.lab.models import create_model
 from geonorm.lab.recipe import Run
-from geonorm.lab.runner import Named
 from geonorm.lab.train import Training
 from studies import popnorm_ablation, popnorm_imagenet, study, write_page
+from studies.curvature_probes import arrival, sharpness, slopes
 from studies.popnorm import mean_by_seed
+from studies.recipe import StudyRecipe, StudySource
 from studies.results import Record, Results
 from studies.verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict
 
@@ -28,17 +28,17 @@ STUDIES = ["popnorm-kappa", "popnorm-ablation", "popnorm-accuracy", "popnorm-ima
 
 
 def training(run: Run) -> Training:
-    source = Named()
+    source = StudySource()
     task = source.task(run)
     torch.manual_seed(run["seed"])
-    return Training(source.model(run, task), task, run.choices)
+    return source.training(run, task, Team())
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "relu"])
 def test_kappa_is_first_weights_and_rates(activation: str) -> None:
     """F(w/κ) from w at the rate α is F(v) from v = w/κ at the rate α/κ², with momentum and weight decay too."""
     options = {"activation": activation, "hidden": 16}
-    own = Recipe(
+    own = StudyRecipe(
         norms=("pop(kappa=4)",), model_options=options, epochs=2, weight_decay=5e-4, decay="linear", batch_size=256
     )
     imitated = replace(own, norms=("pop(kappa=1)",), weights_as_kappa=4)
@@ -52,10 +52,10 @@ def test_kappa_is_first_weights_and_rates(activation: str) -> None:
 
 
 def test_runs_of_older_stores_keep_their_keys() -> None:
-    assert "weights_as_kappa" not in Recipe().runs()[0].choices
-    assert Recipe(weights_as_kappa=4).runs()[0]["weights_as_kappa"] == 4
+    assert "weights_as_kappa" not in StudyRecipe().runs()[0].choices
+    assert StudyRecipe(weights_as_kappa=4).runs()[0]["weights_as_kappa"] == 4
     with pytest.raises(ValueError, match="only with the optimizer 'sgd'"):
-        Recipe(weights_as_kappa=4, optimizer="adam")
+        StudyRecipe(weights_as_kappa=4, optimizer="adam")
 
 
 def test_places_of_a_pop_norm() -> None:
@@ -91,7 +91,7 @@ def test_stripes_show_their_class() -> None:
     task = load("stripes", train_size=400, test_size=100, side=16)
     assert torch.equal(task.train.tensor(), load("stripes", train_size=400, test_size=100, side=16).train.tensor())
     small = {"width": 0.1, "depth": 0.3}
-    recipe = Recipe(
+    recipe = StudyRecipe(
         data="stripes", data_options={"side": 16}, model="vgg16", model_options=small, batch_size=32, epochs=3
     )
     one = training(recipe.runs()[0])

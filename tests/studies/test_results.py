@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 import studies as room
-from geonorm.lab import Recipe, Store
+from geonorm.lab import Store
 from geonorm.lab.statistics import difference
 from studies import reproduce, results, study, write_page
 from studies.page import Chart, Page, Table, mean_line, spread
+from studies.recipe import StudyRecipe
 from studies.results import Results, accuracy
 from studies.study import Study
 from studies.verdicts import FAILS, HOLDS, UNDECIDED, Verdict, above, below, better, corrected, level
 
-RECIPE = Recipe(norms=("bn", "none"), seeds=(0, 1), epochs=2, batch_size=256)
+RECIPE = StudyRecipe(norms=("bn", "none"), seeds=(0, 1), epochs=2, batch_size=256)
 
 
 def read(found: Results) -> Page:
@@ -40,7 +41,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_some_figures_only_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = Recipe(norms=("bn", "diffphi"), seeds=(0,), epochs=2, batch_size=256)
+    recipe = StudyRecipe(norms=("bn", "diffphi"), seeds=(0,), epochs=2, batch_size=256)
     ends = Study("small", "", "", {}, lambda preset: {"digits": recipe}, read, curves=("loss",), ends=("phi",))
     monkeypatch.setattr(room, "study", lambda name: ends)
     plain, learned = reproduce("small", folder=tmp_path).records
@@ -80,7 +81,7 @@ def test_from_runs_to_the_page(tmp_path: Path) -> None:
 
 
 def test_seeds_are_counted_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = Recipe(norms=("none",), seeds=(1,), epochs=1, batch_size=256)
+    recipe = StudyRecipe(norms=("none",), seeds=(1,), epochs=1, batch_size=256)
     small = Study("small", "", "", {}, lambda preset: {"digits": recipe}, read)
     monkeypatch.setattr(room, "study", lambda name: small)
     assert [one.choices["seed"] for one in reproduce("small", folder=tmp_path, seeds=2).records] == [1, 2]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from geonorm.lab import Recipe
 from geonorm.lab.data import DataError, find_source
 from studies import PRESETS, Study, page, reproduce, results, smoke, studies, study, write_page
 from studies.index import write_all
+from studies.recipe import StudyRecipe
 from studies.verdicts import FAILS, HOLDS, UNDECIDED
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,9 @@ def test_quick_smoke(tmp_path: Path) -> None:
 def test_what_a_smoke_leaves_of_a_recipe() -> None:
     attack, fog = "bim(eps=0.1, step=0.01, steps=40, samples=9)", "cifar10c(corruption=fog, severity=3)"
     snow = fog.replace("fog", "snow")
-    whole = Recipe(data="cifar100", model="resnet101", norms=("bn", "gn"), evaluations=(attack, fog, snow), processes=8)
+    whole = StudyRecipe(
+        data="cifar100", model="resnet101", norms=("bn", "gn"), evaluations=(attack, fog, snow), processes=8
+    )
     small = smoke.shrunk(whole)
     assert small.norms == whole.norms
     assert (small.seeds, small.epochs, small.processes) == ((0,), 1, 1)
@@ -77,7 +79,7 @@ def test_what_a_smoke_leaves_of_a_recipe() -> None:
     assert small.data == "stripes"
     assert small.data_options["side"] == 32
     with pytest.raises(ValueError, match="did you mean 'cifar10'"):
-        smoke.shrunk(Recipe(data="cifar1"))
+        smoke.shrunk(StudyRecipe(data="cifar1"))
 
 
 @pytest.mark.usefixtures("no_data")

@@ -70,53 +70,30 @@ def add(commands: Commands[Parser]) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Carry out what is not done yet, show it meanwhile, then tell what came out."""
-    from ..lab import Comparison, Store
     from ..lab.bars import say
-    from ..lab.check import check_at_hand, check_installed
+    from ..lab.check import check_installed
     from ..lab.comparison import planned
-    from ..lab.ddp_team import Team
-    from ..lab.executors import default_workers, execute
-    from ..lab.progress import shown
-    from ..lab.runner import RunsFailed
+    from ..lab.orchestrate import orchestrate
 
     recipe = _recipe(chosen)
     with results_alone():
         check_installed()
-        check_at_hand(recipe)
-        runs = tuple(planned(recipe))
-    team = Team.started()
-    if not team.leads:  # of those that torchrun started, one is enough to tell
-        with results_alone():
-            execute(runs, Store(chosen.store))
-        return 0
-    comparison = Comparison(runs, Store(chosen.store))
-    number, already = len(comparison.runs), len(comparison.finished())
-    workers = chosen.workers or (default_workers(recipe.threads) if team.size == 1 else 1)
-    failure = None
+        comparison = planned(recipe, chosen.store)
     try:
-        pace = f"{workers} at a time" if isinstance(workers, int) else f"on {workers}"
-        say(f"{number} run{'s' * (number != 1)}, {pace}; results go to {chosen.store}")
-        if already:
-            say(f"{already} of {number} runs were there already")
-        with shown(comparison.runs, comparison.store), results_alone():
-            execute(comparison.runs, comparison.store, workers=workers)
-    except RunsFailed as error:
-        failure = error
+        with results_alone():
+            outcome = orchestrate(comparison.runs, comparison.store, workers=chosen.workers, progress=True)
     except KeyboardInterrupt:
-        done = len(comparison.finished())
-        say(f"\nStopped: {done} of {number} runs are done and kept. The same command goes on:\n  {chosen.line}")
+        kept = f"{len(comparison.finished())} of {len(comparison.runs)} runs are done and kept"
+        say(f"\nStopped: {kept}. The same command goes on:\n  {chosen.line}")
         return 130
-    done = len(comparison.finished())
-    if done:
+    if outcome.leads and outcome.left < outcome.asked:
         found = tell(comparison, chosen.out or default_folder(chosen.store), chosen.baseline, quiet=chosen.json)
         if chosen.json:
-            print_json({**found, "already": already})
-    if failure is not None:
-        raise failure
-    if done < number:
-        raise RuntimeError(
-            f"{number - done} of {number} runs are in other hands; repeat the command when they are done"
-        )
+            print_json({**found, "already": outcome.already})
+    if outcome.failure is not None:
+        raise outcome.failure
+    if outcome.left:
+        raise RuntimeError(outcome.elsewhere())
     return 0
 
 

@@ -27,14 +27,16 @@ def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool
     from ..lab.bars import busy
     from ..lab.recipe import AXES
     from ..lab.report import answer, write
+    from ..lab.report.contents import gather
 
-    said = answer(comparison, baseline)
+    contents = gather(comparison, baseline)
+    said = answer(contents)
     if not quiet:  # first what needs no folder, lest a full disk hide it; the page is for a reader that has left too
         with contextlib.suppress(BrokenPipeError):
             print(f"{comparison.table()}\n\n{said}\n", flush=True)
     try:
         with busy("writing the report"):
-            page = write(comparison, folder, baseline)
+            page = write(contents, folder, baseline)
     except OSError as error:
         raise OSError(f"the report cannot be written ({error}); name another folder with --out") from error
     if not quiet:

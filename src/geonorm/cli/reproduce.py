@@ -50,8 +50,6 @@ def add(commands: Commands[Parser]) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """List the studies, or run one and write its page."""
-    from ..lab.executors import default_workers
-
     studies = studies_of_the_papers()
 
     if chosen.list:
@@ -70,7 +68,7 @@ def run(chosen: argparse.Namespace) -> int:
         smoke=chosen.smoke,
         seeds=chosen.seeds,
         folder=chosen.out,
-        workers=chosen.workers or default_workers(1),
+        workers=chosen.workers,
         progress=True,
     )
     page = studies.write_page(chosen.study, found, chosen.out)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from .check import check_at_hand, check_names
-from .executors import execute
 from .factories import OWN_NORMS, Factories, MakeData, MakeModel, code_of, is_own, name_of
 from .loading import named_object
+from .orchestrate import orchestrate
 from .recipe import Recipe, Run
 from .results import Comparison
-from .runner import Source, Watch
+from .runner import Watch
+from .source import Source
 from .store import Store
 
 
@@ -28,9 +29,7 @@ def run(
         workers: as in ``executors.execute``.
         watch: told of every epoch.
     """
-    check_names(recipe)
-    check_at_hand(recipe)
-    return _carry_out(planned(recipe), store, None, workers, watch)
+    return _carry_out(planned(recipe, store), None, workers, watch)
 
 
 def compare(
@@ -83,31 +82,28 @@ def compare(
         **training,
     )
     check_names(recipe)
-    runs = _with_code(recipe, make_model, make_data)
-    return _carry_out(runs, store, Factories(make_model, make_data), workers, watch)
+    comparison = Comparison(tuple(_with_code(recipe, make_model, make_data)), Store(store))
+    return _carry_out(comparison, Factories(make_model, make_data), workers, watch)
 
 
-def planned(recipe: Recipe) -> list[Run]:
-    """The runs of a recipe. Functions of one's own are known by their text too, so that a changed one is run again."""
+def planned(recipe: Recipe, store: str | Path) -> Comparison:
+    """The comparison that a recipe asks for, with nothing carried out; raises if data or functions are not there."""
+    check_names(recipe)
+    check_at_hand(recipe)
     own = [named_object(name, what) for what, name in (("model", recipe.model), ("data", recipe.data)) if is_own(name)]
-    return _with_code(recipe, *own) if own else recipe.runs()
+    return Comparison(tuple(_with_code(recipe, *own) if own else recipe.runs()), Store(store))
 
 
 def _with_code(recipe: Recipe, *functions: Callable[..., Any]) -> list[Run]:
+    """Functions of one's own are known by their text too, so that a changed one is run again."""
     code = code_of(*functions)
     return [Run({**one.choices, "code": code}) for one in recipe.runs()]
 
 
-def _carry_out(
-    runs: Sequence[Run], path: str | Path, source: Source | None, workers: int | str, watch: Watch | None
-) -> Comparison:
-    store = Store(path)
-    execute(runs, store, source, workers, watch)
-    left = len({run.key for run in runs} - store.finished_keys())
-    if left:
-        warnings.warn(
-            f"{left} of {len(runs)} runs are with other processes, or were with one that has ended on another machine "
-            "in the last five minutes: start again later to have them all",
-            stacklevel=3,
-        )
-    return Comparison(tuple(runs), store)
+def _carry_out(comparison: Comparison, source: Source | None, workers: int | str, watch: Watch | None) -> Comparison:
+    outcome = orchestrate(comparison.runs, comparison.store, source, workers, watch)
+    if outcome.failure is not None:
+        raise outcome.failure
+    if outcome.left:
+        warnings.warn(outcome.elsewhere(), stacklevel=3)
+    return comparison

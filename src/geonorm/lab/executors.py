@@ -16,7 +16,8 @@ from .ddp_team import Team
 from .extras import require
 from .interrupts import held_back, listen
 from .recipe import Run
-from .runner import Named, RunsFailed, Source, Watch, work_through
+from .runner import Named, RunsFailed, Watch, work_through
+from .source import Source
 from .store import Store, StoreError
 
 _GRACE = 1.0  # seconds for a worker to give its run back

@@ -18,6 +18,7 @@ from ..surgery import convert
 from .data import Task
 from .recipe import OWN, Run
 from .samples import in_memory
+from .source import Source
 
 OWN_NORMS = (OWN, "aug(phi=1.5)", "aug(spread=robust)")  # for any model, over the groups of its own norms
 MakeModel = Callable[..., nn.Module]
@@ -25,7 +26,7 @@ MakeData = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Factories:
+class Factories(Source):
     """Data and models that functions make."""
 
     make_model: MakeModel

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..nn.specs import create_norm, parse_spec
 from .augment import AUGMENTS
 from .choices import known, parse_corruption, parse_evaluation, parse_loss, spelled
 from .extras import require
 from .models.newton import NEWTON
-from .probes import PROBES
 from .store import key_of
 
 OWN = "own"  # in the place of a norm: the model's own ones stay
@@ -70,14 +69,10 @@ class Recipe:
             share of the epochs has passed.
         milestones: those shares.
         augment: of the training images: ``"flip"``, ``"crop"``, ``"window"``.
-        weight_scale: factor on the first weights of convolutions and linear layers.
-        weights_as_kappa: κ of a POP-Norm imitated by its weights: those behind a POP-Norm start at w/κ and learn at the
-            rate lr/κ² with weight_decay·κ².
         clip_inputs: bound on the distance of inputs from their mean, in standard deviations of the samples before they
             were corrupted; 0 for none.
         clip_gradients: bound on the norm of the gradient; 0 for none.
         skip_nonfinite: leave samples out of the loss whose own is not finite, and the step where none is.
-        probes: what is measured inside the model after every epoch, see ``geonorm.lab.probes``.
         threads: that one process may use; part of the recipe, since sums differ in their last digits with it.
         processes: that train one model together, each with a part of every batch; more than one need torchrun.
 
@@ -107,29 +102,29 @@ class Recipe:
     decay: str = "constant"
     milestones: tuple[float, ...] = (0.5, 0.75)
     augment: tuple[str, ...] = ()
-    weight_scale: float = 1.0
-    weights_as_kappa: float = 1.0
     clip_inputs: float = 0.0
     clip_gradients: float = 0.0
     skip_nonfinite: bool = False
-    probes: tuple[str, ...] = ()
     threads: int = 1
     processes: int = 1
 
+    # Fields that older stores do not know: at these values they are no part of a run's key.
+    LATER: ClassVar[Mapping[str, Any]] = {"clip_inputs": 0.0, "clip_gradients": 0.0, "skip_nonfinite": False}
+
     def __post_init__(self) -> None:
         for name, parse in _PARSERS.items():
-            specs = tuple(spelled(spec) for spec in _listed(name, getattr(self, name)))
+            specs = tuple(spelled(spec) for spec in listed(name, getattr(self, name)))
             for spec in specs:
                 parse(spec)
             self._set_once(name, specs)
-        seeds = _listed("seeds", self.seeds)
+        seeds = listed("seeds", self.seeds)
         for seed in seeds:
             if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
                 raise ValueError(f"expected seeds to be whole numbers from 0 to 2**32 - 1 (got {seed!r})")
         self._set_once("seeds", seeds)
-        for name, names in (("augment", AUGMENTS), ("probes", PROBES)):
-            object.__setattr__(self, name, tuple(known(one, names, name) for one in _listed(name, getattr(self, name))))
-        shares = tuple(_number("milestones", share) for share in _listed("milestones", self.milestones))
+        augment = tuple(known(one, AUGMENTS, "augment") for one in listed("augment", self.augment))
+        object.__setattr__(self, "augment", augment)
+        shares = tuple(number("milestones", share) for share in listed("milestones", self.milestones))
         if not all(0 <= share <= 1 for share in shares):
             raise ValueError(f"expected milestones as shares of the epochs, from 0 to 1 (got {list(shares)})")
         object.__setattr__(self, "milestones", shares)
@@ -140,16 +135,11 @@ class Recipe:
         if not isinstance(self.folds, int) or isinstance(self.folds, bool) or self.folds < 0 or self.folds == 1:
             raise ValueError(f"expected folds to be 0, or at least 2 (got {self.folds!r})")
         for name in (*_NUMBERS, *_BOUNDS):
-            object.__setattr__(self, name, _number(name, getattr(self, name)))
-        if not self.lr > 0 or not 0 <= self.momentum < 1 or self.weight_decay < 0 or not self.weight_scale > 0:
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+        if not self.lr > 0 or not 0 <= self.momentum < 1 or self.weight_decay < 0:
             raise ValueError(
-                "expected lr > 0, momentum from 0 to below 1, weight_decay from 0 and weight_scale > 0 "
-                f"(got {self.lr}, {self.momentum}, {self.weight_decay} and {self.weight_scale})"
-            )
-        if not self.weights_as_kappa > 0 or (self.weights_as_kappa != 1 and self.optimizer != "sgd"):
-            raise ValueError(
-                "expected weights_as_kappa over 0, and other than 1 only with the optimizer 'sgd' "
-                f"(got {self.weights_as_kappa} with {self.optimizer!r})"
+                "expected lr > 0, momentum from 0 to below 1 and weight_decay from 0 "
+                f"(got {self.lr}, {self.momentum} and {self.weight_decay})"
             )
         self._check_cures()
         known(self.optimizer, OPTIMIZERS, "optimizer")
@@ -180,8 +170,8 @@ class Recipe:
 
     def runs(self) -> list[Run]:
         """All trainings of the recipe: seed by seed, so that results can be compared early."""
-        settings = {key: value for key, value in self.to_dict().items() if key not in _LISTS}
-        for key, without in _LATER.items():
+        settings = dict(FORMER) | {key: value for key, value in self.to_dict().items() if key not in _LISTS}
+        for key, without in self.LATER.items():
             if settings[key] == without:
                 del settings[key]
         folds = range(self.folds) if self.folds else [None]
@@ -215,14 +205,21 @@ class Recipe:
 
 
 _LISTS = ("norms", "losses", "corruptions", "seeds")
-# Fields that older stores do not know: at these values they are no part of a run's key.
-_LATER = {"weights_as_kappa": 1.0, "clip_inputs": 0.0, "clip_gradients": 0.0, "skip_nonfinite": False}
-_NUMBERS = ("lr", "momentum", "weight_decay", "weight_scale", "weights_as_kappa")
+# What every run of older stores has: part of its key, though no field of a recipe any more.
+FORMER: Mapping[str, Any] = {"weight_scale": 1.0, "probes": []}
+_NUMBERS = ("lr", "momentum", "weight_decay")
 _BOUNDS = ("clip_inputs", "clip_gradients")
 AXES = ("norm", "loss", "corruption", "seed", "fold")  # what runs of one comparison may differ in
 
 
-def _listed(name: str, values: Any) -> tuple[Any, ...]:
+def of_a_study(settings: Mapping[str, Any]) -> list[str]:
+    """The names of settings that no recipe has: they are of a study of the repository."""
+    fields = {field.name for field in dataclasses.fields(Recipe)}
+    ours = {*fields, *AXES, "code"}
+    return [name for name, value in settings.items() if name not in ours and FORMER.get(name) != value]
+
+
+def listed(name: str, values: Any) -> tuple[Any, ...]:
     """Several values; a single one stands for itself."""
     if isinstance(values, str | int):
         return (values,)
@@ -231,7 +228,7 @@ def _listed(name: str, values: Any) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _number(name: str, value: Any) -> float:
+def number(name: str, value: Any) -> float:
     """A number as a float: 1 and 1.0 are one recipe."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(f"expected {name} to be a number (got {value!r})")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,8 +25,9 @@ from .factories import as_task, is_own, with_norm
 from .loading import named_object
 from .models import create_model
 from .one_line_error import one_line_error
-from .recipe import Run
+from .recipe import Run, of_a_study
 from .seeded_process import seeded_process
+from .source import Source
 from .store import Epoch, Store, StoreError
 from .train import Training
 
@@ -35,18 +36,8 @@ SAVE_EVERY = 2.0  # seconds: what a kill costs at most, beside the epoch it fall
 Watch = Callable[[Run, int, dict[str, Any]], None]  # told of every epoch
 
 
-class Source(Protocol):
-    """Where the data and the model of a run come from."""
-
-    def task(self, run: Run) -> Task:
-        """The data."""
-
-    def model(self, run: Run, task: Task) -> nn.Module:
-        """The model with the norm of the run and its first weights; the seed is set."""
-
-
 @dataclass(frozen=True)
-class Named:
+class Named(Source):
     """Data and models by the names in the run: of this library, or functions as ``file.py:function``."""
 
     def task(self, run: Run) -> Task:
@@ -55,6 +46,12 @@ class Named:
         return _loaded(run["data"], json.dumps(run["data_options"], sort_keys=True))
 
     def model(self, run: Run, task: Task) -> nn.Module:
+        strange = of_a_study(run.choices)
+        if strange:
+            told = ", ".join(strange)
+            raise ValueError(
+                f"expected settings of a recipe (got {told}, of a study): carry it out by geonorm reproduce"
+            )
         if is_own(run["model"]):
             return with_norm(named_object(run["model"], "model")(**run["model_options"]), run["norm"])
         return create_model(
@@ -115,7 +112,7 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team:
     for text in run["evaluations"]:
         check_evaluation(task, parse_evaluation(text))
     torch.manual_seed(run["seed"])
-    training = Training(source.model(run, task), task, run.choices, team)
+    training = source.training(run, task, team)
     saved = checkpoint_of(store, run)
     state = team.told(_saved_state(saved, len(store.curve(run.key))) if team.leads else None)
     if state is not None:

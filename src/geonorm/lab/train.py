@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,16 +12,17 @@ from torch import Tensor, nn
 from ..nn._base import NormLayer
 from ..optim import SphereSGD, project_scale_invariant
 from ..robust.accuracy import check_scores
-from ..surgery.placement import is_pre_norm
 from .augment import AUGMENTS
 from .batches import Batch, in_order, shuffled
 from .choices import parse_loss
 from .data import Split, Task
 from .ddp_team import Team
-from .probes import PROBES
 
 _TEST_BATCH = 512
 _TOGETHER = 32  # batches whose scores are kept until they are counted
+
+Groups = Callable[[nn.Module], list[dict[str, Any]]]
+Measure = Callable[[nn.Module, Task], dict[str, Any]]
 
 
 class _Hits:
@@ -55,24 +56,34 @@ class Training:
         task: the samples.
         choices: of a run: how a recipe trains, the loss and the seed.
         team: the processes that train it, each with a part of every batch.
+        groups: from the model to groups of parameters for SGD; all parameters in one by default. A group with a
+            ``share`` learns at that share of the rate.
+        measure: figures beside loss and accuracy, of the model and the samples, after every epoch.
     """
 
-    def __init__(self, model: nn.Module, task: Task, choices: Mapping[str, Any], team: Team | None = None) -> None:
-        self.model, self.task, self.choices = model, task, choices
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        choices: Mapping[str, Any],
+        team: Team | None = None,
+        groups: Groups | None = None,
+        measure: Measure | None = None,
+    ) -> None:
+        self.model, self.task, self.choices, self.measure = model, task, choices, measure
         self.team = team or Team()
         self.called = self.team.wrapped(model)
         self.loss = parse_loss(choices["loss"])
         self.skips, self.largest = choices.get("skip_nonfinite", False), choices.get("clip_gradients", 0.0)
         rate, decay = choices["lr"], choices["weight_decay"]
-        _scale_weights(model, choices["weight_scale"])
         self.optimizer: torch.optim.Optimizer
         if choices["optimizer"] == "sphere_sgd":
             self.optimizer = SphereSGD(project_scale_invariant(model), rate, choices["momentum"], weight_decay=decay)
         elif choices["optimizer"] == "adam":
             self.optimizer = torch.optim.Adam(model.parameters(), rate, weight_decay=decay)
         else:
-            groups = _imitating_kappa(model, choices.get("weights_as_kappa", 1.0), decay)
-            self.optimizer = torch.optim.SGD(groups, rate, choices["momentum"], weight_decay=decay)
+            learned = model.parameters() if groups is None else groups(model)
+            self.optimizer = torch.optim.SGD(learned, rate, choices["momentum"], weight_decay=decay)
         self.done, self.checked = 0, False
         self.tested: Tensor | None = None  # which test samples were right after the last epoch
 
@@ -99,7 +110,7 @@ class Training:
         exponents = learned_exponents(self.model)
         if exponents:
             figures["phi"] = exponents
-        return figures | {name: PROBES[name](self.model, self.task) for name in of["probes"]}
+        return figures | (self.measure(self.model, self.task) if self.measure else {})
 
     def _augmented(self, batch: Batch) -> Batch:
         for name in self.choices["augment"]:
@@ -173,28 +184,6 @@ def _hits(scores: Tensor, labels: Tensor, top: int) -> Tensor:
     """Where the label has one of the largest scores. NaN counts as the largest, which must not be a hit."""
     best = scores.topk(min(top, scores.shape[1])).indices
     return (best == labels.unsqueeze(1)).any(1) & scores.isfinite().all(1)
-
-
-def _scale_weights(model: nn.Module, factor: float) -> None:
-    if factor == 1:
-        return
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d):
-                module.weight *= factor
-
-
-def _imitating_kappa(model: nn.Module, kappa: float, decay: float) -> list[dict[str, Any]]:
-    """Groups of parameters for SGD, with those behind POP-Norms changed: F(w/κ) from w is F(v) from v = w/κ."""
-    behind = [module.get_parameter("weight") for module in model.modules() if is_pre_norm(module) and kappa != 1]
-    with torch.no_grad():
-        for weight in behind:
-            weight.div_(kappa)
-    chosen = {id(weight) for weight in behind}
-    groups: list[dict[str, Any]] = [{"params": [p for p in model.parameters() if id(p) not in chosen]}]
-    if behind:
-        groups.append({"params": behind, "weight_decay": decay * kappa**2, "share": 1 / kappa**2})
-    return groups
 
 
 def decayed(kind: str, passed: float, milestones: Sequence[float] = ()) -> float:

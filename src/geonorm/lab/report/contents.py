@@ -71,13 +71,15 @@ def within_reach(found: Summary) -> tuple[float, float]:
     return (max(found.low, 0.0), min(found.high, 100.0)) if found.number > 1 else (math.nan, math.nan)
 
 
-def gather(comparison: Comparison, baseline: str | None = None) -> Contents:
-    """Read everything and judge every column.
+def gather(comparison: Comparison | Contents, baseline: str | None = None) -> Contents:
+    """Read everything and judge every column; nothing is done again for what is gathered already.
 
     Args:
         comparison: with at least one run.
         baseline: as in ``write``.
     """
+    if isinstance(comparison, Contents):
+        return comparison
     if not comparison.runs:
         raise ValueError("expected a comparison with runs (got none)")
     norms = comparison.norms()

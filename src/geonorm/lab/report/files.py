@@ -6,11 +6,11 @@ from pathlib import Path
 
 from ..results import Comparison
 from . import plots, tables
-from .contents import gather
+from .contents import Contents, gather
 from .page import page
 
 
-def write(comparison: Comparison, folder: str | Path, baseline: str | None = None) -> Path:
+def write(comparison: Comparison | Contents, folder: str | Path, baseline: str | None = None) -> Path:
     """Write the report: a page, the table for papers and programs, and the pictures.
 
         report.html                        everything, in one file that needs no other
@@ -18,7 +18,7 @@ def write(comparison: Comparison, folder: str | Path, baseline: str | None = Non
         curves, accuracy, phi, cost        pictures, each as .png and .svg; phi where a norm learned it
 
     Args:
-        comparison: of which some runs may be unfinished; the report says so.
+        comparison: of which some runs may be unfinished; the report says so. Or what ``gather`` made of it.
         folder: made if it is not there; files of an earlier report are replaced.
         baseline: the norm that the others are compared with; ``"bn"`` by default, else ``"own"``, else the first.
 

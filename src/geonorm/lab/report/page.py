@@ -9,6 +9,7 @@ from html import escape
 
 from ...html.document import Cell, document, read, sortable
 from ..info import facts
+from ..recipe import of_a_study
 from ..results import Column, mean_and_deviation
 from ..statistics import Summary
 from . import charts, pictures, rerun
@@ -185,11 +186,12 @@ def _norms(contents: Contents) -> str:
 
 def _rerun(contents: Contents) -> list[str]:
     comparison = contents.comparison
-    words = (
-        "With the two functions that give the data and the model:"
-        if rerun.has_own_functions(comparison)
-        else "With the recipe below in <code>recipe.toml</code>; what is in the results file is not repeated:"
-    )
+    strange = of_a_study(comparison.settings())
+    words = "With the recipe below in <code>recipe.toml</code>; what is in the results file is not repeated:"
+    if rerun.has_own_functions(comparison):
+        words = "With the two functions that give the data and the model:"
+    elif strange:
+        words = f"In a clone of the repository, by the name of the study; a recipe cannot have {', '.join(strange)}:"
     known = facts()
     values = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(known[name])}</dd></div>" for name in _VERSIONS)
     return [

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ..recipe import Recipe
+from ..recipe import Recipe, of_a_study
 from ..results import Comparison
 
 
@@ -36,6 +36,8 @@ def recipe(comparison: Comparison) -> str:
 
 def command(comparison: Comparison) -> str:
     """What to type, with the recipe in a file; for one's own model and data, what to call."""
+    if of_a_study(comparison.settings()):
+        return "geonorm reproduce NAME"
     store = str(comparison.store.path)
     if not has_own_functions(comparison):
         return f"geonorm compare recipe.toml --store {shlex.quote(store)}"

@@ -22,11 +22,11 @@ class Caution(NamedTuple):
     text: str
 
 
-def answer(comparison: Comparison, baseline: str | None = None) -> str:
+def answer(comparison: Comparison | Contents, baseline: str | None = None) -> str:
     """What came out, in one or two sentences that need no knowledge of this library.
 
     Args:
-        comparison: with at least one run.
+        comparison: with at least one run; or what ``gather`` made of it.
         baseline: as in ``write``.
     """
     return short_answer(gather(comparison, baseline))

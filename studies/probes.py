@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..analysis.growth.norms import NormHook, norm_watches
-from ..introspect.layouts import is_norm
-from ..introspect.observe import measure_batches, state_restored
-from ..introspect.scale_parts import dots, parts_by_table
-from .batches import in_order
+from geonorm.analysis.growth.norms import NormHook, norm_watches
+from geonorm.introspect.layouts import is_norm
+from geonorm.introspect.observe import measure_batches, state_restored
+from geonorm.introspect.scale_parts import dots, parts_by_table
+from geonorm.lab.batches import in_order
+from geonorm.lab.data import Task
+
 from .curvature_probes import arrival, sharpness, slopes
-from .data import Task
 
 _LOOKED_AT = 512  # training samples
 _GAPS = ("gamma_gap", "gamma_share", "beta_gap", "gamma_gap_unit", "gamma_share_unit", "beta_gap_unit")

@@ -9,7 +9,7 @@ import torch
 
 from geonorm.lab.data import load
 from geonorm.lab.models import create_model
-from geonorm.lab.probes import PROBES, invariant_lengths, moments
+from studies.probes import PROBES, invariant_lengths, moments
 
 TASK = load("digits")
 

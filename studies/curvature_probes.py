@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..analysis import activation_effect, curvature, kappa_slopes
-from .data import Task
+from geonorm.analysis import activation_effect, curvature, kappa_slopes
+from geonorm.lab.data import Task
 
 _SAMPLES = 64  # in the batch whose samples' gradients are taken one by one
 _INPUTS = 1024  # for the condition of inputs, which must not have fewer patches than directions
