@@ -6,9 +6,11 @@ READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.ready-tools
 COMPAT := .venv-compat
 TESTS  ?=
+STUDY  ?=
+OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-compat test-native-asan lint bench docs dist setup clean
+.PHONY: help run test test-full test-compat test-native-asan lint bench reproduce docs dist setup clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +41,10 @@ lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/mypy
 
 bench: $(READY)  ## speed as ratios to torch's own; writes the tables of the docs
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks.run
+
+reproduce: $(READY)  ## a table or figure of the papers: STUDY=NAME, or none for the list; OPTIONS="--preset paper"
+	$(BIN)/geonorm reproduce $(or $(STUDY),--list) $(OPTIONS)
 
 docs: $(VENV)/.ready-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

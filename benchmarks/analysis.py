@@ -1,6 +1,6 @@
 """Tables and pictures of the pages on growth, curvature, pruning, robustness and spheres.
 
-``python benchmarks/analysis.py`` trains small networks on images that are drawn here (ten patterns under noise), on one
+``python -m benchmarks.analysis`` trains small networks on images that are drawn here (ten patterns under noise), on one
 thread in about three minutes.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from run import DOCS, keep
 from torch import Tensor, nn
 
 import geonorm
+from benchmarks.run import DOCS, keep
 from geonorm.analysis import Growth, Monitor, kappa_slopes, prune, rescaling, robustness
 from geonorm.lab.models import CifarResNet
 from geonorm.optim import SphereSGD, project_scale_invariant

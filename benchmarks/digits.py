@@ -1,6 +1,6 @@
 """The comparison of ``make run`` as a table of the docs: eight norms on digits, clean and with broken samples.
 
-``python benchmarks/digits.py`` carries it out in two minutes, or reads ``out/compare.sqlite`` where ``make run`` has
+``python -m benchmarks.digits`` carries it out in two minutes, or reads ``out/compare.sqlite`` where ``make run`` has
 done so; another file of results may be named.
 """
 
@@ -10,8 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from run import DOCS, keep
-
+from benchmarks.run import DOCS, keep
 from geonorm.lab import Recipe, report, run
 from geonorm.lab.recipe import DIGITS
 

@@ -1,6 +1,6 @@
 """What statistics over several processes cost: collectives and bytes counted, times as ratios to the layer alone.
 
-``python benchmarks/distributed.py`` starts two gloo processes, one thread each; under two minutes on a quiet machine.
+``python -m benchmarks.distributed`` starts two gloo processes, one thread each; under two minutes on a quiet machine.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from run import DOCS, write
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.lab import bench
+from benchmarks import speed
+from benchmarks.run import DOCS, write
 from geonorm.lab.models.resnet import resnet20
 
 STORE = Path(__file__).with_name("distributed.csv")
@@ -88,8 +88,8 @@ def measure(name: str, make: Callable[[], nn.Module], batch: Tensor, size: int) 
         forward, backward, sent = count(models[spec, joint], batch) if joint and size > 1 else (0, 0, 0)
         rows.append(
             {
-                "machine": bench.machine(),
-                "versions": bench.versions(),
+                "machine": speed.machine(),
+                "versions": speed.versions(),
                 "work": name,
                 "norm": f"{spec}, over the group" if joint else spec,
                 "processes": size,

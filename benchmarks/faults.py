@@ -1,6 +1,6 @@
 """Planted faults: each is put into a healthy network, and ``geonorm.analysis.diagnose`` is asked what is wrong.
 
-``python benchmarks/faults.py`` writes ``faults.csv`` beside it, and the table and the picture of
+``python -m benchmarks.faults`` writes ``faults.csv`` beside it, and the table and the picture of
 ``docs/analysis/diagnose.md``.
 """
 
@@ -19,9 +19,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
-from faults_in_use import HEALTHY_IN_USE, IN_USE, trained
 from torch import Tensor, nn
 
+from benchmarks.faults_in_use import HEALTHY_IN_USE, IN_USE, trained
+from benchmarks.pages import put
 from geonorm.analysis import Diagnosis, Finding, diagnose
 from geonorm.lab.models import CifarResNet
 
@@ -381,8 +382,6 @@ def picture() -> None:
 
 
 def main() -> None:
-    from pages import put  # not above: the tests load this file alone
-
     outcomes = [ask(fault)[1] for fault in FAULTS]
     networks = {name: healthy(name) for name in HEALTHY}
     networks |= {f"{name} (trained on points or sequences)": trained(name) for name in HEALTHY_IN_USE}

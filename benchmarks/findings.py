@@ -1,15 +1,14 @@
-"""The tables of docs/findings.md, from what is stored: ``python benchmarks/findings.py`` writes them."""
+"""The tables of docs/findings.md, from what is stored: ``python -m benchmarks.findings`` writes them."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from pages import put
-from run import DOCS
-
-from geonorm.lab.reproduce.index import all_stored
-from geonorm.lab.reproduce.page import markdown
-from geonorm.lab.reproduce.verdicts import Verdict
+from benchmarks.pages import put
+from benchmarks.run import DOCS
+from studies.index import all_stored
+from studies.page import markdown
+from studies.verdicts import Verdict
 
 PAGE = DOCS / "findings.md"
 # By paper: the page of a study, and the claim on it.

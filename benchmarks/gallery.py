@@ -1,6 +1,6 @@
 """The gallery of planted faults: what ``diagnose`` says of each, and code that mends it, run here.
 
-``python benchmarks/gallery.py`` takes half a minute and writes ``docs/analysis/gallery.md``. A mend that leaves its
+``python -m benchmarks.gallery`` takes half a minute and writes ``docs/analysis/gallery.md``. A mend that leaves its
 finding is an error.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import faults
 import torch
-from faults import Fault
-from faults_in_use import IN_USE
-from pages import put
 from torch import nn
 
 import geonorm
+from benchmarks import faults
+from benchmarks.faults import Fault
+from benchmarks.faults_in_use import IN_USE
+from benchmarks.pages import put
 from geonorm.analysis import Diagnosis, diagnose
 from geonorm.optim import project_scale_invariant
 

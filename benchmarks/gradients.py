@@ -1,6 +1,6 @@
 """How exact the gradient of a deep network is in float32: ResNet-20 under several norms, against float64.
 
-``python benchmarks/gradients.py`` writes ``gradients.csv`` beside it and the table of ``docs/limits.md``. It needs no
+``python -m benchmarks.gradients`` writes ``gradients.csv`` beside it and the table of ``docs/limits.md``. It needs no
 data, and takes some minutes on one thread.
 """
 
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from benchmarks.pages import put
 from geonorm.lab.models import resnet20
 
 STORE = Path(__file__).with_name("gradients.csv")
@@ -81,8 +82,6 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def main() -> None:
-    from pages import put  # not above: the tests load this file alone
-
     torch.set_num_threads(1)
     outcomes = []
     for norm in NORMS:

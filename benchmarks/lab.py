@@ -1,6 +1,6 @@
 """What the lab's runner costs over a bare training loop of the same model, batches and tests: one number for the docs.
 
-``python benchmarks/lab.py`` takes CPU time, in shuffled order; two minutes on a quiet machine.
+``python -m benchmarks.lab`` takes CPU time, in shuffled order; two minutes on a quiet machine.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from run import DOCS, keep
 from torch import nn
 
+from benchmarks.run import DOCS, keep
 from geonorm.lab import Recipe, Store
 from geonorm.lab.batches import shuffled
 from geonorm.lab.choices import parse_evaluation
 from geonorm.lab.data import Task
+from geonorm.lab.ddp_team import Team
 from geonorm.lab.evaluate import evaluate
 from geonorm.lab.recipe import Run
 from geonorm.lab.runner import Named
 from geonorm.lab.store import Epoch
-from geonorm.lab.team import Team
 from geonorm.lab.train import Training, correct
 
 SMALL = Recipe(data="digits", norms=("bn",), seeds=(0,), epochs=20, model_options={"hidden": 256})

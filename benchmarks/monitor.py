@@ -1,6 +1,6 @@
 """What a Monitor costs: a recorded training step of ResNet-20 against a plain one, in one process and shuffled order.
 
-``python benchmarks/monitor.py`` takes about a minute and writes its line into docs/analysis/growth.md.
+``python -m benchmarks.monitor`` takes about a minute and writes its line into docs/analysis/growth.md.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 import torch
-from run import DOCS, keep
 from torch import nn
 
+from benchmarks.run import DOCS, keep
 from geonorm.analysis import Monitor
 from geonorm.lab.models import resnet20
 

@@ -1,6 +1,6 @@
 """The pictures of the pages on concepts, each computed and drawn anew: the same bytes every time.
 
-``python benchmarks/pictures.py`` takes a quarter of a minute and writes ``docs/images``. Values are rounded before they
+``python -m benchmarks.pictures`` takes a quarter of a minute and writes ``docs/images``. Values are rounded before they
 are drawn, so that the last digits of a sum show nowhere.
 """
 
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.analysis import Growth, Monitor, survival
+from geonorm.analysis import Growth, Monitor, activation_effect
 from geonorm.functional import center, guard, spread
 from geonorm.html.result import figure
 from geonorm.lab import demo
@@ -227,7 +227,7 @@ def placement() -> Figure:
         before = nn.Sequential(activation, geonorm.PopNorm1d(16, kappa=1.0), nn.Linear(16, 1)).double()
         for model, colour, label in ((after, RUST, "BatchNorm"), (before, TEAL, "POP-Norm, κ=1")):
             seen = model[:2](x).detach().flatten()
-            (arrival,) = survival(model, x).operations
+            (arriving,) = activation_effect(model, x).operations
             axes.hist(
                 rounded(seen, 3),
                 bins,
@@ -235,7 +235,7 @@ def placement() -> Figure:
                 histtype="step",
                 linewidth=1.3,
                 color=colour,
-                label=f"{label}: {abs(arrival.mean_share):.2f}",
+                label=f"{label}: {abs(arriving.mean_share):.2f}",
             )
         axes.set_ylim(0, 3)
         plain(axes, name, "what the next operation gets")

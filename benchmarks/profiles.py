@@ -1,6 +1,6 @@
 """Where the kernels' time goes, by the system's profiler ``perf``: one case after the other, one thread.
 
-``python benchmarks/profiles.py`` writes the table of docs/speed.md; with the name of a case it shows that one alone.
+``python -m benchmarks.profiles`` writes the table of docs/speed.md; with the name of a case it shows that one alone.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 
 import torch
-from run import DOCS, keep
 from torch import Tensor, nn
 
 import geonorm.nn as ours
+from benchmarks.run import DOCS, keep
 
 PARTS = ("search", "packing, spread and output", "backward", "fresh memory")
 SECONDS = 5.0
@@ -75,8 +75,9 @@ def work(case: str) -> None:
 def profile(case: str) -> dict[str, float]:
     """Per cent of the process's time in each part; starting Python is in the rest."""
     with tempfile.NamedTemporaryFile() as file:
-        record = ["perf", "record", "-q", "-F", "500", "-o", file.name, sys.executable, __file__, "--work", case]
-        subprocess.run(record, check=True, capture_output=True)
+        work = [sys.executable, "-m", "benchmarks.profiles", "--work", case]
+        record = ["perf", "record", "-q", "-F", "500", "-o", file.name, *work]
+        subprocess.run(record, check=True, capture_output=True, cwd=DOCS.parent)
         report = ["perf", "report", "-i", file.name, "--no-children", "--stdio"]
         text = subprocess.run(report, check=True, capture_output=True, text=True).stdout
     shares = dict.fromkeys(PARTS, 0.0)

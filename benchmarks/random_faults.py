@@ -1,6 +1,6 @@
 """How often ``diagnose`` is right: faults of random strength in random networks on random data, and healthy ones.
 
-``python benchmarks/random_faults.py`` draws 200 faults and 100 healthy networks from one seed, asks ``diagnose`` once
+``python -m benchmarks.random_faults`` draws 200 faults and 100 healthy networks from one seed, asks ``diagnose`` once
 about each, writes ``random_faults.csv`` beside it, and the table of ``docs/analysis/diagnose.md``. It takes about ten
 minutes. The checks were written with ``faults.py`` in view; these cases were drawn afterwards by another rule, and
 no check was changed for them.
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import geonorm
+from benchmarks.pages import put
 from geonorm.analysis import diagnose
 from geonorm.robust import wilson
 
@@ -759,8 +760,6 @@ def stored() -> list[Outcome]:
 
 
 def main() -> None:
-    from pages import put  # not above: the tests load this file alone
-
     torch.set_num_threads(1)
     outcomes = []
     for number in range(FAULTY + SOUND):

@@ -1,4 +1,4 @@
-"""The table of results in the README, from what is stored: ``python benchmarks/readme.py`` writes it."""
+"""The table of results in the README, from what is stored: ``python -m benchmarks.readme`` writes it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import json
 import re
 from statistics import fmean
 
-from pages import put
-from run import DOCS, KEPT
-
-from geonorm.lab.reproduce.index import all_stored
-from geonorm.lab.reproduce.verdicts import FAILS, HOLDS, OWN, UNDECIDED
+from benchmarks.pages import put
+from benchmarks.run import DOCS, KEPT
+from studies.index import all_stored
+from studies.verdicts import FAILS, HOLDS, OWN, UNDECIDED
 
 README = DOCS.parent / "README.md"
 

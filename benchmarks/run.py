@@ -1,6 +1,6 @@
 """Costs as ratios to torch's own, in one run and shuffled order: the stored results, tables and picture of the docs.
 
-``python benchmarks/run.py`` measures everything in under fifteen minutes; ``center`` or ``layers`` as an argument that
+``python -m benchmarks.run`` measures everything in under fifteen minutes; ``center`` or ``layers`` as an argument that
 part alone.
 """
 
@@ -14,10 +14,10 @@ from statistics import geometric_mean
 from typing import Any
 
 import torch
-from pages import put
 
+from benchmarks import speed
+from benchmarks.pages import put
 from geonorm.functional import center
-from geonorm.lab import bench
 
 DOCS = Path(__file__).parents[1] / "docs"
 STORE = Path(__file__).with_name("results.csv")
@@ -28,13 +28,13 @@ def main() -> None:
     parts = sys.argv[1:] or ["center", "layers"]
     if "center" in parts:
         results = [result for shape in ((128, 64, 32, 32), (4096, 64)) for result in centers(shape)]
-        bench.append(results, STORE)
+        speed.append(results, STORE)
         write("center", DOCS / "center.md", by_shape(results))
     if "layers" in parts:
-        results = bench.run(full=True)
-        bench.append(results, STORE)
-        write("speed", DOCS / "speed.md", f"Measured on {bench.machine()}.\n\n{bench.table(results)}")
-        bench.picture(results, DOCS / "images" / "speed.png")
+        results = speed.run(full=True)
+        speed.append(results, STORE)
+        write("speed", DOCS / "speed.md", f"Measured on {speed.machine()}.\n\n{speed.table(results)}")
+        speed.picture(results, DOCS / "images" / "speed.png")
         write("machines", DOCS / "speed.md", by_machine())
 
 
@@ -56,7 +56,7 @@ def by_machine() -> str:
     return "".join(lines)
 
 
-def centers(shape: tuple[int, ...]) -> list[bench.Result]:
+def centers(shape: tuple[int, ...]) -> list[speed.Result]:
     torch.manual_seed(0)
     x = torch.randn(shape)
     dims = tuple(d for d in range(len(shape)) if d != 1)
@@ -71,10 +71,10 @@ def centers(shape: tuple[int, ...]) -> list[bench.Result]:
         "center, φ=2": lambda: center(x, 2.0, dims),
         "center, φ=3": lambda: center(x, 3.0, dims),
     }
-    return bench.measure(bench.Case("center", str(shape), work, {}, None), 4.0, "full")
+    return speed.measure(speed.Case("center", str(shape), work, {}, None), 4.0, "full")
 
 
-def by_shape(results: list[bench.Result]) -> str:
+def by_shape(results: list[speed.Result]) -> str:
     """A Markdown table with a column for each shape."""
     cases = list(dict.fromkeys(result.case for result in results))
     lines = [f"| forward | {' | '.join(cases)} |", "| --- |" + " --- |" * len(cases)]
@@ -87,7 +87,7 @@ def by_shape(results: list[bench.Result]) -> str:
 def keep(name: str, page: Path, table: str, result: dict[str, Any]) -> None:
     """Store a result with the table made of it, and put that into the page; a test compares the two."""
     stored = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-    about = {"machine": bench.machine(), "versions": bench.versions()}
+    about = {"machine": speed.machine(), "versions": speed.versions()}
     stored[name] = {"page": str(page.relative_to(DOCS)), **about, "table": table, "result": result}
     KEPT.write_text(json.dumps(stored, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     write(name, page, table)

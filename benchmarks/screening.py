@@ -1,6 +1,6 @@
 """Planted faults in data: a share of the samples is broken, and ``geonorm.screen`` is asked which ones.
 
-``python benchmarks/screening.py`` writes ``screening.csv`` beside it and the tables of ``docs/guide/screen.md``. It
+``python -m benchmarks.screening`` writes ``screening.csv`` beside it and the tables of ``docs/guide/screen.md``. It
 trains a small convolutional network on CIFAR-10 and MLPs on digits, COMPAS and Adult (in ``$GEONORM_DATA``), on one
 thread in about ten minutes.
 """
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import geonorm
+from benchmarks.pages import put
 from geonorm.lab.data import load
 from geonorm.robust import Screening, Standardize
 
@@ -262,8 +263,6 @@ def measure() -> list[Outcome]:
 
 
 def main() -> None:
-    from pages import put  # not above: the tests load this file alone
-
     torch.set_num_threads(1)
     outcomes = measure()
     with STORE.open("w", newline="", encoding="utf-8") as file:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from geonorm.lab.reproduce.index import write_all
+from studies.index import write_all
 
 ROOT = Path(__file__).parents[1]
 

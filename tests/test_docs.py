@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import importlib
 import io
 import json
 import os
@@ -183,12 +184,12 @@ def by_machine() -> dict[str, dict[str, float]]:
 
 
 def test_the_table_of_machines_is_what_the_store_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = made_by("run", monkeypatch)
+    run = made_by("run")
     assert between(DOCS / "speed.md", "benchmark: machines")[1] == run.by_machine()
 
 
 def test_the_table_of_gradients_is_what_the_store_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    gradients = made_by("gradients", monkeypatch)
+    gradients = made_by("gradients")
     outcomes = gradients.stored()
     assert between(DOCS / "limits.md", "gradients")[1] == gradients.table(outcomes)
     assert {o.norm for o in outcomes} == set(gradients.NORMS)
@@ -203,7 +204,7 @@ def test_the_table_of_gradients_is_what_the_store_has(monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("one_thread")
 def test_gradients_are_measured_as_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them, to its order of magnitude: the rest is rounding, and another machine rounds otherwise."""
-    gradients = made_by("gradients", monkeypatch)
+    gradients = made_by("gradients")
     found = gradients.measure("robustbn", 0)
     assert 1e-3 < found.rounding < 0.3
     assert 1e-3 < found.one_ulp < 0.3
@@ -255,10 +256,9 @@ def test_names_of_the_package_are_in_the_reference() -> None:
     assert set(geonorm.__all__) - rooms <= known
 
 
-def made_by(script: str, monkeypatch: pytest.MonkeyPatch):
+def made_by(script: str):
     """A script of benchmarks/, as a module."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return __import__(script)
+    return importlib.import_module(f"benchmarks.{script}")
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ def one_thread() -> Iterator[None]:
     ],
 )
 def test_pictures_are_drawn_the_same_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures = made_by("pictures", monkeypatch)
+    pictures = made_by("pictures")
     assert pictures.draw(name, tmp_path).read_bytes() == (DOCS / "images" / f"{name}.svg").read_bytes()
 
 
@@ -289,7 +289,7 @@ def test_pictures_are_drawn_the_same_again(name: str, tmp_path: Path, monkeypatc
 @pytest.mark.usefixtures("one_thread")
 def test_the_gallery_is_what_diagnose_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures aside, whose last digits depend on the machine; and every mend mends."""
-    gallery = made_by("gallery", monkeypatch)
+    gallery = made_by("gallery")
     written = gallery.PAGE.read_text(encoding="utf-8")
     by_name = {fault.what: fault for fault in gallery.faults.FAULTS}
     for mends in gallery.ROOMS.values():
@@ -306,12 +306,12 @@ def without_figures(text: str) -> str:
 
 
 def test_the_results_in_the_readme_are_the_stored_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = made_by("readme", monkeypatch)
+    readme = made_by("readme")
     assert between(ROOT / "README.md", "results")[1] == readme.table()
 
 
 def test_the_findings_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    findings = made_by("findings", monkeypatch)
+    findings = made_by("findings")
     for paper in findings.MAIN:
         assert between(DOCS / "findings.md", paper)[1] == findings.table(paper)
 

@@ -46,3 +46,19 @@ def test_recalibrate_counts_what_the_old_name_says() -> None:
         geonorm.recalibrate(old, [X], lambda layer, x: layer(x, weight=SHARE))
     geonorm.recalibrate(new, [X], lambda layer, x: layer(x, element_weight=SHARE))
     assert all(torch.equal(*pair) for pair in zip(old.buffers(), new.buffers(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("survival", "activation_effect"), ("Survival", "ActivationEffect"), ("Arrival", "OperationInput")],
+)
+def test_old_names_of_activation_effect(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"{old} is now {new}; {old} will go in 0\.3"):
+        found = getattr(geonorm.analysis, old)
+    assert found is getattr(geonorm.analysis, new)
+
+
+def test_the_old_name_in_a_diagnosis() -> None:
+    diagnosis = geonorm.diagnose(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)), torch.randn(8, 3))
+    with pytest.warns(DeprecationWarning, match="activation_effect"):
+        assert diagnosis.survival is diagnosis.activation_effect

@@ -132,4 +132,4 @@ def test_it_runs_in_inference_mode() -> None:
     with torch.inference_mode():
         found = diagnose(model, torch.randn(32, 5))
     assert found.missing == {}
-    assert found.survival.operations[1].division is not None
+    assert found.activation_effect.operations[1].division is not None

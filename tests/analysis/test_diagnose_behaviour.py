@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from geonorm.analysis import diagnose
 from geonorm.analysis.behaviour import accuracy, answer_of, compare, labels_of
-from geonorm.analysis.diagnose.causes import folded
+from geonorm.analysis.diagnose.common_causes import folded
 from geonorm.analysis.diagnose.finding import Finding
 from helpers.assert_model_unchanged import assert_model_unchanged
 from helpers.planted_faults import faults_in_use, random_faults

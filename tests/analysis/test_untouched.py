@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import geonorm
 from geonorm.analysis import (
     Monitor,
+    activation_effect,
     batch_width,
     curvature,
     diagnose,
@@ -20,7 +21,6 @@ from geonorm.analysis import (
     rescaling,
     robustness,
     sphere,
-    survival,
 )
 
 
@@ -94,7 +94,9 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
-@pytest.mark.parametrize("diagnostic", [batch_width, diagnose, invariance, sphere, survival], ids=lambda d: d.__name__)
+@pytest.mark.parametrize(
+    "diagnostic", [batch_width, diagnose, invariance, sphere, activation_effect], ids=lambda d: d.__name__
+)
 @pytest.mark.parametrize("training", [True, False])
 def test_models_are_left_as_they_were(diagnostic, training: bool) -> None:
     torch.manual_seed(0)
@@ -146,7 +148,7 @@ def test_attributes_that_a_forward_leaves_are_gone() -> None:
     assert "last_seen" not in vars(model)
 
 
-@pytest.mark.parametrize("diagnostic", [batch_width, diagnose, sphere, survival], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("diagnostic", [batch_width, diagnose, sphere, activation_effect], ids=lambda d: d.__name__)
 def test_models_that_fail_are_left_as_they_were(diagnostic) -> None:
     model, x = Odd(), torch.randn(4, 2, 6, 6)
     before = state_of(model)
@@ -159,7 +161,9 @@ def test_models_that_fail_are_left_as_they_were(diagnostic) -> None:
     assert [name for name in before if not same(before[name], after[name])] == []
 
 
-@pytest.mark.parametrize("diagnostic", [batch_width, diagnose, invariance, sphere, survival], ids=lambda d: d.__name__)
+@pytest.mark.parametrize(
+    "diagnostic", [batch_width, diagnose, invariance, sphere, activation_effect], ids=lambda d: d.__name__
+)
 def test_one_batch_may_be_a_tensor_or_a_pair_and_several_a_generator(diagnostic) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
@@ -168,7 +172,7 @@ def test_one_batch_may_be_a_tensor_or_a_pair_and_several_a_generator(diagnostic)
     assert all(result == results[0] for result in results)
 
 
-@pytest.mark.parametrize("diagnostic", [batch_width, diagnose, sphere, survival], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("diagnostic", [batch_width, diagnose, sphere, activation_effect], ids=lambda d: d.__name__)
 def test_meta_and_scripted_models_are_refused_in_words(diagnostic) -> None:
     with pytest.raises(ValueError, match="meta"):
         diagnostic(nn.Linear(3, 2, device="meta"), torch.randn(2, 3))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from geonorm.cli import main
-from geonorm.lab.reproduce import studies
+from studies import studies
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ REFERENCE_PAGES = {
     "analysis": ["geonorm.analysis"],
     "robust": ["geonorm.robust"],
     "optim": ["geonorm.optim"],
-    "lab": ["geonorm.lab", "geonorm.lab.report", "geonorm.lab.reproduce", "geonorm.lab.bench"],
+    "lab": ["geonorm.lab", "geonorm.lab.report"],
     "data": ["geonorm.lab.data"],
     "models": ["geonorm.lab.models"],
 }

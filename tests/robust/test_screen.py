@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import geonorm
+from benchmarks import screening as planted
 from geonorm.robust import Screening, places, screen
 from helpers.assert_model_unchanged import assert_model_unchanged
-
-_FILE = Path(__file__).parents[2] / "benchmarks" / "screening.py"
-_spec = importlib.util.spec_from_file_location("planted_in_data", _FILE)
-planted = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(planted)
 
 N = 300
 

@@ -190,7 +190,7 @@ QUICK = {("plain", kind) for kind in QUICK_KINDS} | {(where, "BatchNorm2d") for 
 @pytest.fixture(autouse=True)
 def no_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look for optimizers among all objects takes longer than everything else here."""
-    monkeypatch.setattr("geonorm.surgery.holders.gc.get_objects", list)
+    monkeypatch.setattr("geonorm.surgery.stale_optimizers.gc.get_objects", list)
 
 
 def state(model: nn.Module) -> dict[str, Any]:

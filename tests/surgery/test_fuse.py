@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.introspect.pairs import trace
+from geonorm.introspect.graph import trace
 from helpers.randomized_model import randomized
 from helpers.slow_cases import slow_except
 from helpers.third_party_models import THIRD_PARTY_MODELS, briefly_trained, pytorchcv_model

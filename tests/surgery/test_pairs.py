@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import geonorm
+from geonorm.introspect.graph import trace
 from geonorm.introspect.layouts import is_norm
-from geonorm.introspect.pairs import trace
 from helpers.randomized_model import randomized
 
 

@@ -1,6 +1,10 @@
 """Reading a network: one file per diagnostic, each a function of a model and data that returns a plain result."""
 
+import warnings
+from typing import Any
+
 from ..introspect.invariance import Unit
+from .activation_effect import ActivationEffect, OperationInput, activation_effect
 from .batch_width import BatchWidth, Width, batch_width
 from .curvature import Block, Curvature, curvature
 from .diagnose import Diagnosis, Finding, diagnose
@@ -12,10 +16,9 @@ from .rescaling import Rescaled, Rescaling, rescaling
 from .robustness import Robustness, Trial, robustness
 from .sphere import Sphere, SphereLayer, sphere
 from .summary import Summary, SummaryLine, summary
-from .survival import Arrival, Survival, survival
 
 __all__ = [
-    "Arrival",
+    "ActivationEffect",
     "BatchWidth",
     "Block",
     "Curvature",
@@ -26,6 +29,7 @@ __all__ = [
     "Invariance",
     "KappaSlopes",
     "Monitor",
+    "OperationInput",
     "Pair",
     "PruneTrial",
     "Pruning",
@@ -37,10 +41,10 @@ __all__ = [
     "SphereLayer",
     "Summary",
     "SummaryLine",
-    "Survival",
     "Trial",
     "Unit",
     "Width",
+    "activation_effect",
     "batch_width",
     "curvature",
     "diagnose",
@@ -52,5 +56,15 @@ __all__ = [
     "robustness",
     "sphere",
     "summary",
-    "survival",
 ]
+
+_OLD_NAMES = {"survival": "activation_effect", "Survival": "ActivationEffect", "Arrival": "OperationInput"}
+
+
+def __getattr__(name: str) -> Any:
+    """Old names work until 0.3."""
+    if name not in _OLD_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    new = _OLD_NAMES[name]
+    warnings.warn(f"{name} is now {new}; {name} will go in 0.3", DeprecationWarning, stacklevel=2)
+    return globals()[new]

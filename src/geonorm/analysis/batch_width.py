@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from ..html.result import Result, figure
+from ..introspect.graph import is_operation, trace
 from ..introspect.observe import (
     Forward,
     call_model,
     check_readable,
     filled_batches,
     measure_each_batch,
+    state_restored,
     uncompiled,
-    undisturbed,
 )
-from ..introspect.pairing import TRANSPOSED, could_share_channels, dimensions_of_channels
-from ..introspect.pairs import is_operation, trace
 from ..introspect.progress import progress
+from ..introspect.shared_channels import TRANSPOSED, could_share_channels, dimensions_of_channels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -156,7 +156,7 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
 
         return hook
 
-    with undisturbed(model), torch.no_grad(), uncompiled():
+    with state_restored(model), torch.no_grad(), uncompiled():
         measure_each_batch(model)
         for name, module in model.named_modules():
             if isinstance(module, TRANSPOSED):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ..introspect.observe import Forward, call_model, uncompiled, undisturbed
+from ..introspect.observe import Forward, call_model, state_restored, uncompiled
 from ..robust.accuracy import Accuracy, wilson
 
 
@@ -56,7 +56,7 @@ def answer_of(given: Any) -> Tensor | None:
 
 def answers(model: nn.Module, batches: Sequence[Any], forward: Forward | None = None) -> list[Tensor | None]:
     """What a model answers to each batch, in the mode that it is in; the model is not changed."""
-    with undisturbed(model), torch.no_grad(), uncompiled():
+    with state_restored(model), torch.no_grad(), uncompiled():
         return [answer_of((forward or call_model)(model, batch)) for batch in batches]
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import nn
 
 from ..html.result import Result, figure
-from ..introspect.observe import check_readable, filled_batches, undisturbed
-from ..introspect.pairs import trace
+from ..introspect.graph import trace
+from ..introspect.observe import check_readable, filled_batches, state_restored
 from ..nn._pop import PopLayer
 from ..surgery.placement import PRE_NORM, is_pre_norm
 from .curvature.curvature import curvature
@@ -121,7 +121,7 @@ def kappa_slopes(
             continue
         blocks = []
         for kappa in kappas:
-            with undisturbed(model):
+            with state_restored(model):
                 model.requires_grad_(False)
                 for weight in weights:
                     weight.requires_grad_()

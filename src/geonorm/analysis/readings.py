@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from ..introspect.graph import Graph
 from ..introspect.moments import Moments
-from ..introspect.pairs import Graph
 from .effective import Effective
 
 

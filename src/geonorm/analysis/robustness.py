@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..html.result import Result, figure
-from ..introspect.observe import check_readable, filled_batches, labelled, undisturbed
+from ..introspect.observe import check_readable, filled_batches, labelled, state_restored
 from ..introspect.progress import progress
 from ..robust.accuracy import Accuracy, count_correct, wilson
 from ..robust.attacks import bim, fgsm, pgd
@@ -133,7 +133,7 @@ def robustness(
     }
     correct, total = dict.fromkeys(tests, 0), 0
     home = next(iter(model.parameters()), torch.empty(0)).device
-    with undisturbed(model), torch.no_grad():
+    with state_restored(model), torch.no_grad():
         model.eval()
         for number, batch in enumerate(progress(filled_batches(batches), "robustness")):
             x, labels = (part.to(home) for part in labelled(batch))

@@ -15,7 +15,7 @@ from ..introspect.known_invariances import known_units
 from ..introspect.layouts import is_ours, keeps_statistics
 from ..introspect.observe import Forward, check_readable
 from .diagnose.evaluation import mismatch
-from .diagnose.look import gamma_of, never_measured
+from .diagnose.observations import gamma_of, never_measured
 from .readings import NormReading, Readings
 from .sphere import collapsed_channels
 from .watch import read

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ..introspect.axes import axes_of, rows_of
+from ..introspect.graph import Graph, is_linear, is_operation, trace
 from ..introspect.layouts import is_frozen
 from ..introspect.lineage import Lineage, Origin
 from ..introspect.observe import (
@@ -21,14 +22,13 @@ from ..introspect.observe import (
     input_of,
     measure_each_batch,
     norms_of,
+    state_restored,
     uncompiled,
-    undisturbed,
 )
-from ..introspect.pairing import could_share_channels, dimensions_of_channels, without_pairs
-from ..introspect.pairs import Graph, is_linear, is_operation, trace
 from ..introspect.progress import progress
+from ..introspect.shared_channels import could_share_channels, dimensions_of_channels, without_pairs
 from ..nn._pop import PopLayer
-from ..surgery.gauge import shadow_of
+from ..surgery.stat_accumulator import measuring_copy
 from .behaviour import answer_of
 from .effective import effective_weights
 from .readings import BatchMeans, BoundedReading, Call, NormReading, Readings, ReluReading, SumReading, read_input
@@ -56,7 +56,7 @@ def read(
     graph = trace(model)
     watch = _Watch(model, graph, spheres_once)
     found = watch.found
-    with undisturbed(model), torch.no_grad(), uncompiled():
+    with state_restored(model), torch.no_grad(), uncompiled():
         measure_each_batch(model)
         watch.attach()
         for batch in progress(filled_batches(batches), "reading"):
@@ -101,7 +101,7 @@ class _Watch(TorchFunctionMode):
         self._channels_last: dict[torch.Size, bool] = {}  # by shape of an output
 
     def attach(self) -> None:
-        """Put the hooks on; ``undisturbed`` takes them off."""
+        """Put the hooks on; ``state_restored`` takes them off."""
         paired = {id(operation) for operation in self._operation_of.values()}
         for name, module in self.model.named_modules():
             module.register_forward_pre_hook(self._enter(name))
@@ -307,7 +307,7 @@ class _Watch(TorchFunctionMode):
 
 def normalizer(norm: nn.Module) -> Any:
     """A copy of a norm in float64 that gives the normalized values alone: γ = 1 and, outside the division, β = 0."""
-    copied = shadow_of(norm).double()
+    copied = measuring_copy(norm).double()
     with torch.no_grad():
         if isinstance(getattr(copied, "weight", None), Tensor):
             copied.weight.fill_(1.0)

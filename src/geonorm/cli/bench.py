@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from .parser import Commands, Parser, add_json, print_json
+from .repository import from_repository
 
 _EPILOG = """\
 Results of earlier calls stay in the file. Nothing else should run on the machine meanwhile.
@@ -32,14 +33,14 @@ def run(chosen: argparse.Namespace) -> int:
     """Measure, print the table, add to the file."""
     from dataclasses import asdict
 
-    from ..lab import bench
     from ..lab.bars import busy
 
+    speed = from_repository("benchmarks.speed", "bench", "bench")
     with busy("measuring") as say:
-        results = bench.run(chosen.full, say)
-    bench.append(results, chosen.out / "results.csv")
+        results = speed.run(chosen.full, say)
+    speed.append(results, chosen.out / "results.csv")
     if chosen.json:
         print_json([asdict(result) for result in results])
     else:
-        print(f"{bench.table(results)}\nResults: {chosen.out / 'results.csv'}")
+        print(f"{speed.table(results)}\nResults: {chosen.out / 'results.csv'}")
     return 0

@@ -74,10 +74,10 @@ def run(chosen: argparse.Namespace) -> int:
     from ..lab.bars import say
     from ..lab.check import check_at_hand, check_installed
     from ..lab.comparison import planned
+    from ..lab.ddp_team import Team
     from ..lab.executors import default_workers, execute
     from ..lab.progress import shown
     from ..lab.runner import RunsFailed
-    from ..lab.team import Team
 
     recipe = _recipe(chosen)
     with results_alone():

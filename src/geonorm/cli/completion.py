@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .parser import Commands, Parser
+from .repository import find_root
+from .reproduce import studies_of_the_papers
 
 _EPILOG = """\
 bash:  geonorm completion bash > ~/.local/share/bash-completion/completions/geonorm
@@ -27,17 +29,18 @@ def add(commands: Commands[Parser]) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print the script."""
     from ..lab.data import sources
-    from ..lab.extras import need
+    from ..lab.extras import require
     from ..lab.models import models
-    from ..lab.reproduce import studies
     from ..nn import norms
     from . import make_parser
 
-    shtab = need("shtab", "shtab")
+    shtab = require("shtab", "shtab")
     parser = make_parser()
     data = [source.name for source in sources()]
     words = {"norms": list(norms()), "baseline": list(norms()), "model": [name for name, _ in models()]}
-    words |= dict.fromkeys(("data", "name", "names"), data) | {"study": [study.name for study in studies()]}
+    words |= dict.fromkeys(("data", "name", "names"), data)
+    if find_root("studies") is not None:
+        words["study"] = [study.name for study in studies_of_the_papers().studies()]
     for action in _actions(parser):
         if action.type is Path or action.dest == "out" or action.metavar == "WHERE:NAME":
             action.complete = shtab.FILE  # type: ignore[attr-defined]

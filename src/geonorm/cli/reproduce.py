@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
+from .repository import from_repository
 
 _DESCRIPTION = """\
 Run a table or figure of the papers, scaled to minutes on a laptop or with the full published protocol, and write a page
@@ -46,20 +50,21 @@ def add(commands: Commands[Parser]) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """List the studies, or run one and write its page."""
-    from ..lab import reproduce
     from ..lab.executors import default_workers
 
+    studies = studies_of_the_papers()
+
     if chosen.list:
-        return _list(chosen.json)
+        return _list(studies.studies(), chosen.json)
     if chosen.study is None:
         raise Mistake("expected the NAME of a study; geonorm reproduce --list tells them")
     if chosen.seeds is not None and chosen.seeds < 1:
         raise Mistake(f"expected --seeds to be a number from 1 (got {chosen.seeds})")
     try:
-        reproduce.study(chosen.study)
+        studies.study(chosen.study)
     except ValueError as error:
         raise Mistake(error) from error
-    found = reproduce.reproduce(
+    found = studies.reproduce(
         chosen.study,
         chosen.preset,
         smoke=chosen.smoke,
@@ -68,8 +73,8 @@ def run(chosen: argparse.Namespace) -> int:
         workers=chosen.workers or default_workers(1),
         progress=True,
     )
-    page = reproduce.write_page(chosen.study, found, chosen.out)
-    verdicts = reproduce.study(chosen.study).page(found).verdicts
+    page = studies.write_page(chosen.study, found, chosen.out)
+    verdicts = studies.study(chosen.study).page(found).verdicts
     if chosen.json:
         print_json({"page": str(page), "runs": len(found.records), "verdicts": [one._asdict() for one in verdicts]})
         return 0
@@ -79,11 +84,14 @@ def run(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _list(as_json: bool) -> int:
-    from ..html.text import table
-    from ..lab.reproduce import studies
+def studies_of_the_papers() -> ModuleType:
+    """The package ``studies`` of the repository."""
+    return from_repository("studies", "reproduce", "reproduce STUDY=NAME")
 
-    known = studies()
+
+def _list(known: Sequence[Any], as_json: bool) -> int:
+    from ..html.text import table
+
     if as_json:
         print_json(
             [

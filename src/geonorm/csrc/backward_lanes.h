@@ -139,7 +139,7 @@ static void backward_lane_block(const Job& job, const LaneBlock<typename Computi
         switch (power) {
             case ONE: return backward_lanes_as<E, ONE, true, false>(job, block, sums, d_phi, scratch);
             case ROOT: return backward_lanes_as<E, ROOT, true, false>(job, block, sums, d_phi, scratch);
-            case ANY: return backward_lanes_as<E, ANY, true, false>(job, block, sums, d_phi, scratch);
+            case SPECIAL: return backward_lanes_as<E, SPECIAL, true, false>(job, block, sums, d_phi, scratch);
             case GENERAL: return backward_lanes_as<E, GENERAL, true, false>(job, block, sums, d_phi, scratch);
             case EDGES: return backward_lanes_as<E, EDGES, true, false>(job, block, sums, d_phi, scratch);
             default: return backward_lanes_as<E, NONE, true, false>(job, block, sums, d_phi, scratch);
@@ -149,7 +149,7 @@ static void backward_lane_block(const Job& job, const LaneBlock<typename Computi
     switch (power) {
         case ONE: return backward_lanes_as<E, ONE, false, false>(job, block, sums, d_phi, scratch);
         case ROOT: return backward_lanes_as<E, ROOT, false, false>(job, block, sums, d_phi, scratch);
-        case ANY: return backward_lanes_as<E, ANY, false, false>(job, block, sums, d_phi, scratch);
+        case SPECIAL: return backward_lanes_as<E, SPECIAL, false, false>(job, block, sums, d_phi, scratch);
         case GENERAL: return backward_lanes_as<E, GENERAL, false, false>(job, block, sums, d_phi, scratch);
         case EDGES: return backward_lanes_as<E, EDGES, false, false>(job, block, sums, d_phi, scratch);
         default: return backward_lanes_as<E, NONE, false, false>(job, block, sums, d_phi, scratch);

@@ -169,14 +169,14 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
     const double phi = phi_of<T>(job, group);
     const bool plain = job.task == WHOLE_JOB && job.spread <= RMS && (job.parameters != PER_VALUE || (!job.alphas && !job.shifts));
     const Power power = power_of(job, state, phi);
-    const bool has_phi = power == ROOT || power == ANY || power == GENERAL || phi == 2;
+    const bool has_phi = power == ROOT || power == SPECIAL || power == GENERAL || phi == 2;
     const bool need_phi = job.d_phi && has_phi && state[UNIT] > 0;
     if (plain) {
         if (need_phi) return backward_row_as<E, GENERAL, true, true>(job, group, run_sums, d_phi, values, scratch);
         switch (power) {
             case ONE: return backward_row_as<E, ONE, true, false>(job, group, run_sums, d_phi, values, scratch);
             case ROOT: return backward_row_as<E, ROOT, true, false>(job, group, run_sums, d_phi, values, scratch);
-            case ANY: return backward_row_as<E, ANY, true, false>(job, group, run_sums, d_phi, values, scratch);
+            case SPECIAL: return backward_row_as<E, SPECIAL, true, false>(job, group, run_sums, d_phi, values, scratch);
             case GENERAL: return backward_row_as<E, GENERAL, true, false>(job, group, run_sums, d_phi, values, scratch);
             case EDGES: return backward_row_as<E, EDGES, true, false>(job, group, run_sums, d_phi, values, scratch);
             default: return backward_row_as<E, NONE, true, false>(job, group, run_sums, d_phi, values, scratch);
@@ -186,7 +186,7 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
     switch (power) {
         case ONE: return backward_row_as<E, ONE, false, false>(job, group, run_sums, d_phi, values, scratch);
         case ROOT: return backward_row_as<E, ROOT, false, false>(job, group, run_sums, d_phi, values, scratch);
-        case ANY: return backward_row_as<E, ANY, false, false>(job, group, run_sums, d_phi, values, scratch);
+        case SPECIAL: return backward_row_as<E, SPECIAL, false, false>(job, group, run_sums, d_phi, values, scratch);
         case GENERAL: return backward_row_as<E, GENERAL, false, false>(job, group, run_sums, d_phi, values, scratch);
         case EDGES: return backward_row_as<E, EDGES, false, false>(job, group, run_sums, d_phi, values, scratch);
         default: return backward_row_as<E, NONE, false, false>(job, group, run_sums, d_phi, values, scratch);

@@ -10,7 +10,7 @@
 #include "decide.h"
 #include "kernels.h"
 #include "layout.h"
-#include "pages.h"
+#include "huge_pages.h"
 #include "pool.h"
 
 #define GN_EXPORT extern "C" __attribute__((visibility("default")))

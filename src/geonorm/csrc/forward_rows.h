@@ -1,6 +1,6 @@
 // Forward of one group in the layout ROWS. The group is packed into scratch memory once; every sweep runs from there.
 #pragma once
-#include "approach.h"
+#include "warm_start.h"
 #include "rows.h"
 #include "scratch.h"
 

@@ -2,7 +2,7 @@
 // the spread (σ = ∂s/∂z up to a factor). functional/_derivatives.py has the mathematics and the conventions.
 #pragma once
 #include "measure.h"
-#include "pieces.h"
+#include "vector_loop.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {
@@ -75,7 +75,7 @@ struct Slope {
             return choose(~(vanish & (a == (T)0)), w);
         }
         if (POWER == ROOT) return inverse_root(larger(a, least));
-        V w = slope < POWER == GENERAL ? GENERAL : ANY, T > (larger(a, least), s, path);
+        V w = slope < POWER == GENERAL ? GENERAL : SPECIAL, T > (larger(a, least), s, path);
         return choose(~(vanish & (a == (T)0)), w);
     }
 
@@ -154,7 +154,7 @@ struct Spreading {
             }
             case ROBUST: {
                 V a = absolute(absolute(z) - middle) * inverse;
-                V w = choose(~(vanish & (a == (T)0)), slope<ANY, T>(larger(a, least), s, path));
+                V w = choose(~(vanish & (a == (T)0)), slope<SPECIAL, T>(larger(a, least), s, path));
                 sums.count.part += choose(fresh, w);
                 return sign * (choose(floored, one) + choose(~floored, w));
             }

@@ -1,6 +1,6 @@
 // The certified search of groups side by side: all lanes sweep together, and few that are left go on alone.
 #pragma once
-#include "approach.h"
+#include "warm_start.h"
 #include "lanes.h"
 #include "scratch.h"
 
@@ -174,7 +174,7 @@ struct LaneSearch {
             switch (exponent.power()) {
                 case ROOT: return approach<ROOT>(u, rows, m);
                 case GENERAL: return approach<GENERAL>(u, rows, m);
-                default: return approach<ANY>(u, rows, m);
+                default: return approach<SPECIAL>(u, rows, m);
             }
         }
     }
@@ -187,7 +187,7 @@ struct LaneSearch {
             switch (exponent.power()) {
                 case ROOT: sweep<ROOT>(u, rows, sums); break;
                 case GENERAL: sweep<GENERAL>(u, rows, sums); break;
-                default: sweep<ANY>(u, rows, sums);
+                default: sweep<SPECIAL>(u, rows, sums);
             }
             for (int l = 0; l < WIDTH; l++) {
                 Search& one = search[l];

@@ -1,7 +1,7 @@
 // What forward and backward know of the layout LANES: neighbouring groups side by side, one in each lane.
 #pragma once
 #include "measure.h"
-#include "pieces.h"
+#include "vector_loop.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {

@@ -91,7 +91,7 @@ static void sweep_lanes(const Job& job, const LaneBlock<T>& block, const T* u) {
     switch (lanes.exponent.power()) {
         case ROOT: lanes.template sweep<ROOT>(u, block.rows, sums); break;
         case GENERAL: lanes.template sweep<GENERAL>(u, block.rows, sums); break;
-        default: lanes.template sweep<ANY>(u, block.rows, sums);
+        default: lanes.template sweep<SPECIAL>(u, block.rows, sums);
     }
     for (int64_t l = 0; l < block.width; l++) {
         double* out = job.found + (block.group + l) * SWEPT;

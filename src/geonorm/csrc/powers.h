@@ -7,14 +7,14 @@ namespace GEONORM_ISA {
 
 // φ = 2; φ = 1.5; the other φ with a short form, told apart by Exponent::path; the rest; the rest below 2. And for
 // gradients: φ = 1 and ∞; no center at all.
-enum Power { ONE, ROOT, ANY, GENERAL, GENERAL_BELOW_TWO, EDGES, NONE };
+enum Power { ONE, ROOT, SPECIAL, GENERAL, GENERAL_BELOW_TWO, EDGES, NONE };
 enum Path { PATH_ONE, PATH_125, PATH_150, PATH_175, PATH_250, PATH_300, PATH_400, PATH_GENERAL };
 
 struct Exponent {
     double phi;
     Path path;
     Power power() const {
-        return path == PATH_ONE ? ONE : path == PATH_150 ? ROOT : path == PATH_GENERAL ? GENERAL : ANY;
+        return path == PATH_ONE ? ONE : path == PATH_150 ? ROOT : path == PATH_GENERAL ? GENERAL : SPECIAL;
     }
 };
 

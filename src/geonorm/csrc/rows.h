@@ -1,7 +1,7 @@
 // What forward and backward know of the layout ROWS: the values and the parameters of one group.
 #pragma once
 #include "measure.h"
-#include "pieces.h"
+#include "vector_loop.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {

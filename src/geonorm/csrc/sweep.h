@@ -102,7 +102,7 @@ static Sums sweep_any(const T* x, int64_t n, Point<T> y, double scale, Exponent 
             return below_two ? sweep<GENERAL_BELOW_TWO>(x, n, y, scale, exponent)
                              : sweep_with_ties<GENERAL>(x, n, y, scale, exponent);
         default:
-            return below_two ? sweep<ANY>(x, n, y, scale, exponent) : sweep_with_ties<ANY>(x, n, y, scale, exponent);
+            return below_two ? sweep<SPECIAL>(x, n, y, scale, exponent) : sweep_with_ties<SPECIAL>(x, n, y, scale, exponent);
     }
 }
 

@@ -89,7 +89,7 @@ def aug_norm(
         >>> statistics.center.shape
         torch.Size([1, 3, 1])
     """
-    output, statistics = aug_parts(
+    output, statistics = aug_norm_impl(
         x,
         dim if process_group is None else joint_groups(x, dim, process_group, batch),
         phi,
@@ -121,7 +121,7 @@ def joint_groups(x: Tensor, dim: int | Sequence[int] | None, process_group: Grou
     return grouping(reduced_dims(x, dim, empty_ok=True), group_name(process_group))
 
 
-def aug_parts(
+def aug_norm_impl(
     x: Tensor,
     dim: int | Sequence[int] | Axes | None,
     phi: float | Tensor | LearnedPhi,

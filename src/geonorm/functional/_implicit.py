@@ -13,7 +13,7 @@ from ..ops.problem import grouping_from_args, grouping_to_args
 from ..ops.torch.derivatives import center_vjp
 
 
-def visible(*arguments: Any) -> tuple[Any, ...]:
+def as_views_when_tracing(*arguments: Any) -> tuple[Any, ...]:
     """The arguments, tensors as views while a compiler traces.
 
     Dynamo does not see that the direct input of a torch.func transform needs a gradient, and would trace through an
@@ -37,7 +37,7 @@ def center_in_groups(
 
     ``floor``: a distance per group below which |x − c| does not raise a value's part of the gradient further.
     """
-    arguments = (*visible(x, phi, weight), *grouping_to_args(groups)[:3], sweeps, interior, floor)
+    arguments = (*as_views_when_tracing(x, phi, weight), *grouping_to_args(groups)[:3], sweeps, interior, floor)
     return Center(*_ImplicitCenter.apply(*arguments))  # type: ignore[no-untyped-call]
 
 

@@ -24,7 +24,7 @@ from ..ops.torch import rows as by_rows
 from ..ops.torch.guard import GuardedMoments, Verdict, judge_samples
 from ..ops.torch.normalize import with_phi
 from ._arguments import check_floor, spread_power
-from ._implicit import center_in_groups, visible
+from ._implicit import as_views_when_tracing, center_in_groups
 from ._pull import pull_in
 from ._spread import robust_exponent
 
@@ -82,7 +82,7 @@ def normalize(
         if counts is not None and samples is not None:
             ops.count_guarded(counts, samples)
         return y, statistics
-    arguments = (*visible(*of), *problem.grouping_to_args(groups), rule, measured)
+    arguments = (*as_views_when_tracing(*of), *problem.grouping_to_args(groups), rule, measured)
     y, rows, samples, *differentiable = _Operator.apply(*arguments)  # type: ignore[no-untyped-call]
     with torch.no_grad():
         ops.update(Saved(rows, samples if rule.guard is not None else None), of.x, groups, running, counts)

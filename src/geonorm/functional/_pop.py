@@ -77,7 +77,7 @@ def pop_norm(
         >>> torch.allclose(spread(y, "rms", 0), torch.full((10,), 0.25))
         True
     """
-    output, statistics = pop_parts(
+    output, statistics = pop_norm_impl(
         x,
         dim if process_group is None else joint_groups(x, dim, process_group),
         phi,
@@ -101,7 +101,7 @@ def pop_norm(
     return AugNorm(output, statistics)
 
 
-def pop_parts(
+def pop_norm_impl(
     x: Tensor,
     dim: int | Sequence[int] | Axes | None,
     phi: float | Tensor,
@@ -127,7 +127,7 @@ def pop_parts(
     guard: float | None = None,
     guard_counts: Tensor | None = None,
 ) -> tuple[Tensor, NormStatistics | None]:
-    """What ``pop_norm`` and the layers call, as ``aug_parts``."""
+    """What ``pop_norm`` and the layers call, as ``aug_norm_impl``."""
     check_floating(x)
     groups = dim if isinstance(dim, Axes) else Axes(reduced_dims(x, dim))
     power = exponent(phi)

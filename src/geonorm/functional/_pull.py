@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ops import Inputs, can_look
+from ..ops import Inputs, can_read_values
 from ..ops.torch import guard
 
 
 def pull(x: Tensor, factor: Tensor, center: Tensor) -> Tensor:
     """x, (N, C, *), with every sample at its factor of the way from the center; bit for bit where that is 1."""
-    if can_look(factor) and bool((factor == 1).all()):
+    if can_read_values(factor) and bool((factor == 1).all()):
         return x.view_as(x)
     pulled: Tensor = _Pull.apply(x, factor, center)  # type: ignore[no-untyped-call]
     return pulled

@@ -8,29 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import nn as ours
 from ..nn._pop import PopLayer
-from .layouts import BOTH, CHANNELS_FIRST, layout_of, own_forward
+from .layouts import BOTH, CHANNELS_FIRST, description_of, layout_of, own_forward
 
-_POP = {
-    "batch": (ours.PopNorm1d, ours.PopNorm2d, ours.PopNorm3d),
-    "instance": (ours.PopInstanceNorm1d, ours.PopInstanceNorm2d, ours.PopInstanceNorm3d),
-    "group": (ours.PopGroupNorm,),
-}
 # What people call the unit that one sphere belongs to.
 UNITS = {"batch": "channel", "instance": "channel of a sample", "group": "group of a sample", "layer": "sample"}
 
 
 def axes_of(norm: nn.Module) -> str | None:
     """``"batch"``, ``"instance"``, ``"group"`` or ``"layer"``; ``None`` if the norm's axes are not known."""
-    layout = layout_of(norm)
-    if layout is not None:
-        return None if layout.axes == "graph" else layout.axes
     if isinstance(norm, nn.SyncBatchNorm):
         return "batch"
     if isinstance(norm, nn.RMSNorm):
         return "layer"
-    return next((axes for axes, kinds in _POP.items() if isinstance(norm, kinds)), None)
+    described = description_of(norm)
+    if described is None or described.layer.axes == "graph":
+        return None
+    is_known = described.layer.placement == "before" or layout_of(norm) is not None
+    return described.layer.axes if is_known else None
 
 
 def rows_of(norm: Any, x: Tensor) -> Tensor:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .candidate_weights import Weight, candidates, weights_of
+from .graph import trace
 from .known_invariances import Known, known_units
 from .observe import Forward, as_double, check_readable, double_copy, first_batch, outputs, samples_of
-from .pairs import trace
 from .progress import progress
-from .weights_to_try import Weight, candidates, weights_of
 
 # With eps this much smaller its part in the outcome is below float64's rounding for any spread above 1e-6.
 _EPS_FACTOR = 1e-12

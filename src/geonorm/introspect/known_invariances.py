@@ -22,9 +22,9 @@ from torch.nn.utils import parametrizations, parametrize
 
 from ..nn._base import NormLayer
 from ..nn.weightnorm import _RowNorm
+from .graph import Graph, is_operation
 from .layouts import is_frozen, layout_of
-from .pairing import TRANSPOSED, could_share_channels, measures_batch
-from .pairs import Graph, is_operation
+from .shared_channels import TRANSPOSED, could_share_channels, measures_batch
 
 _FINER = {"matrix": 0, "group": 1, "row": 2}
 

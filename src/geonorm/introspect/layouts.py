@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -34,23 +35,10 @@ class Layout(NamedTuple):
     arguments: dict[str, Any]
 
 
-_DIMS = (1, 2, 3)
-_BATCH = {
-    **{getattr(nn, f"BatchNorm{d}d"): d for d in _DIMS},
-    **{getattr(ours, f"AugBatchNorm{d}d"): d for d in _DIMS},
-}
-_INSTANCE = {
-    **{getattr(nn, f"InstanceNorm{d}d"): d for d in _DIMS},
-    **{getattr(ours, f"AugInstanceNorm{d}d"): d for d in _DIMS},
-}
-# What a constructor needs, by the names of the attributes.
-_NEEDED: dict[Any, tuple[str, ...]] = {
-    **dict.fromkeys((*_BATCH, *_INSTANCE), ("num_features",)),
-    **dict.fromkeys((nn.LayerNorm, ours.AugLayerNorm), ("normalized_shape",)),
-    **dict.fromkeys((nn.GroupNorm, ours.AugGroupNorm), ("num_groups", "num_channels")),
-    ours.AugGraphNorm: ("in_channels",),
-}
-_PYG_GRAPH = "torch_geometric.nn.norm.graph_norm.GraphNorm"
+# The layers of this library that a norm can be. Each says about itself, and about its twin, all that is known here.
+LAYERS: tuple[type[NormLayer], ...] = tuple(
+    layer for name in ours.__all__ if isinstance(layer := getattr(ours, name), type) and issubclass(layer, NormLayer)
+)
 
 # Subclasses with a forward of their own that is the norm and something around it.
 PLAIN, CHANNELS_FIRST, ACTIVATED, BOTH = "plain", "channels_first", "activated", "both"
@@ -73,48 +61,72 @@ def qualified_name(module: nn.Module) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
+class Described(NamedTuple):
+    """A norm's class as it is known here, and the layer of this library that describes it: the class or its twin."""
+
+    known: Any
+    layer: type[NormLayer]
+
+
+def description_of(module: nn.Module) -> Described | None:
+    """What is known of a norm from its class, torch's or ours; ``None`` for anything else."""
+    for layer in LAYERS:
+        if isinstance(module, layer):
+            return Described(layer, layer)
+        if isinstance(layer.twin, str) and qualified_name(module) == layer.twin:
+            return Described(type(module), layer)
+        if isinstance(layer.twin, type) and isinstance(module, layer.twin):
+            return Described(layer.twin, layer)
+    return None
+
+
 def own_forward(module: nn.Module) -> str | None:
-    """How the forward of a torch norm's subclass differs from torch's; ``None`` if that is not known."""
+    """How the forward of a norm's subclass differs from the norm's; ``None`` if that is not known."""
     if "forward" in module.__dict__:
         return None
-    for base in (*_BATCH, *_INSTANCE, nn.LayerNorm, nn.GroupNorm):
-        if isinstance(module, base):
-            same = type(module).forward is base.forward
-            return PLAIN if same else _KNOWN_FORWARDS.get(qualified_name(module))
-    return PLAIN
+    described = description_of(module)
+    if described is None or type(module).forward is described.known.forward:
+        return PLAIN
+    return _KNOWN_FORWARDS.get(qualified_name(module))
 
 
 def layout_of(module: nn.Module) -> Layout | None:
     """The layout of a normalization behind an operation, torch's or ours; ``None`` for anything else."""
     if isinstance(module, (nn.modules.lazy.LazyModuleMixin, nn.SyncBatchNorm)) or own_forward(module) is None:
         return None
-    if not _statistics_agree(module):
+    described = description_of(module)
+    if described is None or described.layer.placement == "before" or not _statistics_agree(module):
         return None
-    for kinds, axes in ((_BATCH, "batch"), (_INSTANCE, "instance")):
-        for kind, dim in kinds.items():
-            if isinstance(module, kind):
-                names = ("eps", "momentum", "affine", "track_running_stats")
-                arguments = {name: getattr(module, name) for name in names}
-                return Layout(axes, module.num_features, dim, {**arguments, **_bias(module)})
-    if isinstance(module, (nn.LayerNorm, ours.AugLayerNorm)):
-        arguments = {"eps": module.eps, "elementwise_affine": module.elementwise_affine, **_bias(module)}
-        return Layout("layer", tuple(module.normalized_shape), None, arguments)
-    if isinstance(module, (nn.GroupNorm, ours.AugGroupNorm)):
-        arguments = {"groups": module.num_groups, "eps": module.eps, "affine": module.affine, **_bias(module)}
-        return Layout("group", module.num_channels, None, arguments)
-    if isinstance(module, ours.AugGraphNorm) or qualified_name(module) == _PYG_GRAPH:
-        return Layout("graph", module.in_channels, None, {"eps": module.eps})
-    return None
+    layer = described.layer
+    channels = getattr(module, layer.sizes[-1])
+    arguments = {name: getattr(module, name) for name in layer.shared_arguments}
+    if layer.axes == "group":
+        arguments["groups"] = module.num_groups
+    return Layout(layer.axes, channels, layer.spatial_dims, {**arguments, **_bias(module)})
+
+
+def layer_for(layout: Layout) -> type[NormLayer]:
+    """The layer of this library that takes the place of a norm with this layout."""
+    return next(
+        layer
+        for layer in LAYERS
+        if layer.twin is not None and (layer.axes, layer.spatial_dims) == (layout.axes, layout.dim)
+    )
+
+
+def build_layer(kind: Callable[..., nn.Module], channels: Any, arguments: dict[str, Any]) -> nn.Module:
+    """A norm, torch's or ours, from its channels and arguments; a group norm's ``groups`` stand before its channels."""
+    rest = {name: value for name, value in arguments.items() if name != "groups"}
+    return kind(*[arguments["groups"]] if "groups" in arguments else [], channels, **rest)
 
 
 def fresh_like(module: nn.Module) -> nn.Module | None:
     """A new norm of the known kind that a norm is of, with the defaults of its class; ``None`` for other modules."""
-    kinds = {type(module): ("in_channels",)} if qualified_name(module) == _PYG_GRAPH else _NEEDED
-    for kind, needed in kinds.items():
-        if isinstance(module, kind):
-            fresh: nn.Module = kind(*[getattr(module, name) for name in needed])
-            return fresh
-    return None
+    described = description_of(module)
+    if described is None:
+        return None
+    fresh: nn.Module = described.known(*[getattr(module, name) for name in described.layer.sizes])
+    return fresh
 
 
 def _statistics_agree(module: Any) -> bool:
@@ -198,7 +210,7 @@ def why_unknown(module: nn.Module) -> str:
     return "its axes are not known here"
 
 
-def why_bound(module: nn.Module) -> str:
+def why_parametrized(module: nn.Module) -> str:
     """Why a norm cannot hand over its γ and β: they are computed from other parameters. Empty if it can."""
     computed = [
         name
@@ -214,35 +226,6 @@ def factory_of(module: nn.Module) -> dict[str, Any]:
         if tensor.is_floating_point():
             return {"device": tensor.device, "dtype": tensor.dtype}
     return {"device": None, "dtype": None}
-
-
-def dress(new: nn.Module, old: nn.Module) -> None:
-    """Give a replacement what the old module's own forward did around the norm."""
-    form = own_forward(old)
-    if form in (CHANNELS_FIRST, BOTH) and not isinstance(new, nn.Identity):
-        new.register_forward_pre_hook(_channels_to_the_end)
-        new.register_forward_hook(_channels_back)
-    if form in (ACTIVATED, BOTH):
-        for name in ("drop", "act"):
-            new.add_module(name, getattr(old, name, None))
-        new.register_forward_hook(_drop_and_activate)
-
-
-def _channels_to_the_end(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return (inputs[0].movedim(1, -1), *inputs[1:])
-
-
-def _channels_back(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return output.movedim(-1, 1)
-
-
-def _drop_and_activate(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    for step in (module.drop, module.act):
-        output = output if step is None else step(output)
-    return output
-
-
-AROUND = (_channels_to_the_end, _channels_back, _drop_and_activate)
 
 
 @torch.no_grad()

@@ -94,7 +94,7 @@ def _is_empty(batch: Any) -> bool:
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
+def state_restored(model: nn.Module) -> Iterator[None]:
     """Afterwards modes, buffers, gradients, hooks, attributes and the random state are what they were before."""
     modules = [(module, dict(module.__dict__)) for module in model.modules()]
     tables = [
@@ -140,7 +140,7 @@ def measure_batches(model: nn.Module) -> None:
 
 
 def measure_each_batch(model: nn.Module) -> None:
-    """As ``measure_batches``, and batch norms let a single value pass, which they would refuse; within ``undisturbed``.
+    """As ``measure_batches``, but batch norms accept a single value; use within ``state_restored``.
 
     The last batch of an epoch may be one sample: what the others show is still worth having.
     """

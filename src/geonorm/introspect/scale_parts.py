@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .graph import trace
 from .invariance import Unit
 from .known_invariances import known_units
-from .pairs import trace
 
 
 class Parts(NamedTuple):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .extras import need
+from .extras import require
 
 
 def is_watched() -> bool:
@@ -20,7 +20,7 @@ def is_watched() -> bool:
 
 def console() -> Any:
     """The terminal that progress is drawn on; stdout is left to results."""
-    return need("rich.console", "rich").Console(stderr=True, highlight=False)
+    return require("rich.console", "rich").Console(stderr=True, highlight=False)
 
 
 def say(line: str) -> None:
@@ -47,7 +47,7 @@ def busy(what: str) -> Iterator[Callable[[str], None]]:
     if not is_watched():
         yield say
         return
-    rich = need("rich.progress", "rich")
+    rich = require("rich.progress", "rich")
     columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TimeElapsedColumn())
     with rich.Progress(*columns, console=console(), transient=True, redirect_stdout=False) as bar:
         bar.add_task(what, total=None)

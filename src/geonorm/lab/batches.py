@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from .data import Split
+from .ddp_team import Team
 from .packed_graphs import PackedGraphs
-from .team import Team
 
 
 class Batch(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .data import check_name, find_source
 from .data.errors import DataError
-from .extras import need
+from .extras import require
 from .factories import is_own
 from .loading import named_object
 from .models import why_not
@@ -30,8 +30,8 @@ def check_names(recipe: Recipe) -> None:
 
 def check_installed() -> None:
     """Raise if what the report needs is not installed: to hear of it after hours of training is too late."""
-    need("scipy.special", "scipy")
-    need("matplotlib", "matplotlib")
+    require("scipy.special", "scipy")
+    require("matplotlib", "matplotlib")
 
 
 def check_at_hand(*recipes: Recipe) -> None:

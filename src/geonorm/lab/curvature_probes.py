@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..analysis import curvature, kappa_slopes, survival
+from ..analysis import activation_effect, curvature, kappa_slopes
 from .data import Task
 
 _SAMPLES = 64  # in the batch whose samples' gradients are taken one by one
@@ -34,7 +34,7 @@ def sharpness(model: nn.Module, task: Task) -> dict[str, Any]:
 
 def arrival(model: nn.Module, task: Task) -> dict[str, Any]:
     """By layer: share of the mean in the square of its input, rms of its input, and the division that is passed on."""
-    found = survival(*_read(model, task, _INPUTS)).operations
+    found = activation_effect(*_read(model, task, _INPUTS)).operations
     return {
         "mean_share": [one.mean_share for one in found],
         "rms": [one.rms for one in found],

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch.multiprocessing as mp
 
-from .extras import need
+from .ddp_team import Team
+from .extras import require
 from .interrupts import held_back, listen
 from .recipe import Run
 from .runner import Named, RunsFailed, Source, Watch, work_through
 from .store import Store, StoreError
-from .team import Team
 
 _GRACE = 1.0  # seconds for a worker to give its run back
 
@@ -122,7 +122,7 @@ def _end(processes: Sequence[Any]) -> None:
 
 
 def _on_ray(runs: Sequence[Run], store: Store, source: Source, address: str) -> None:
-    ray = need("ray", "ray")
+    ray = require("ray", "ray")
     if not ray.is_initialized():
         ray.init(
             address=None if address == "ray" else address,

@@ -8,7 +8,7 @@ from typing import Any
 _EXTRAS = {"matplotlib": "plots", "ray": "ray"}  # where they are declared, if not in lab
 
 
-def need(module: str, package: str) -> Any:
+def require(module: str, package: str) -> Any:
     """A module, or an error that says how to get it.
 
     Args:
@@ -16,8 +16,8 @@ def need(module: str, package: str) -> Any:
         package: as one installs it.
 
     Examples:
-        >>> from geonorm.lab.extras import need
-        >>> need("math", "math").pi > 3
+        >>> from geonorm.lab.extras import require
+        >>> require("math", "math").pi > 3
         True
     """
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .complaint import complaint
+from .one_line_error import one_line_error
 
 
 def named_object(spec: str, option: str) -> Any:
@@ -28,7 +28,7 @@ def named_object(spec: str, option: str) -> Any:
     try:
         found: Any = _file(path.resolve(), path.stat().st_mtime_ns) if is_file else _module(where)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{where} cannot be loaded for {option}: {complaint(error)}{_cure(error)}") from error
+        raise ValueError(f"{where} cannot be loaded for {option}: {one_line_error(error)}{_cure(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ValueError(f"expected {part!r} in {where} for {option} (got no such name)")
@@ -113,7 +113,7 @@ def _made_by(function: Callable[[], Any], spec: str) -> Any:
     try:
         return function()
     except Exception as error:
-        raise ValueError(f"{spec} raised {complaint(error)}") from error
+        raise ValueError(f"{spec} raised {one_line_error(error)}") from error
 
 
 def random_batches(model: nn.Module, shape: tuple[int, ...], batch_size: int, number: int = 2) -> list[Tensor]:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..analysis.growth.norms import Look, norm_watches
+from ..analysis.growth.norms import NormHook, norm_watches
 from ..introspect.layouts import is_norm
-from ..introspect.observe import measure_batches, undisturbed
+from ..introspect.observe import measure_batches, state_restored
 from ..introspect.scale_parts import dots, parts_by_table
 from .batches import in_order
 from .curvature_probes import arrival, sharpness, slopes
@@ -36,7 +36,7 @@ def invariant_lengths(model: nn.Module, task: Task) -> dict[str, list[float]]:
 
     Parts are rows, groups of rows, or the whole: what a learning rate η turns by η/‖w‖². Of several, the median.
     """
-    with undisturbed(model), torch.no_grad():
+    with state_restored(model), torch.no_grad():
         model.train()  # where norms measure the batch
         found = []
         for part in parts_by_table(model):
@@ -56,10 +56,10 @@ def moments(model: nn.Module, task: Task) -> dict[str, list[float | None]]:
     then the same with the rows of the weight before the norm at length 1. On some training samples.
     """
     watches = [watch for watch in norm_watches(model) if watch.has_moments]
-    with undisturbed(model), torch.no_grad():
+    with state_restored(model), torch.no_grad():
         measure_batches(model)
         for watch in watches:
-            watch.module.register_forward_pre_hook(Look(watch), with_kwargs=True)
+            watch.module.register_forward_pre_hook(NormHook(watch), with_kwargs=True)
         for batch in in_order(task.train.sample(_LOOKED_AT), _LOOKED_AT):
             batch.scores(model)
     records = [watch.record() for watch in watches]

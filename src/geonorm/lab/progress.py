@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from .bars import console, is_watched, say
-from .extras import need
+from .extras import require
 from .recipe import AXES, Run
 from .store import Standing, Store, StoreError
 
@@ -106,8 +106,8 @@ class LiveTable:
 
     def show(self, view: View) -> None:
         self.last = [*self.last, *view.finished][-_SHOWN:]
-        text = need("rich.text", "rich").Text
-        table = need("rich.table", "rich").Table(box=None, pad_edge=False)
+        text = require("rich.text", "rich").Text
+        table = require("rich.table", "rich").Table(box=None, pad_edge=False)
         for head in ("run", "epoch", "loss", "accuracy", "left"):
             table.add_column(head, justify="left" if head == "run" else "right", style=None, no_wrap=head != "run")
         for rows, style in ((self.last, "dim"), (view.running, "")):
@@ -116,11 +116,11 @@ class LiveTable:
                 left = "done" if style else clock(pace and pace * (run["epochs"] - standing.epoch))
                 cells = (name, f"{standing.epoch}/{run['epochs']}", _loss(standing), _accuracy(standing), left)
                 table.add_row(*map(text, cells), style=style)
-        bar = need("rich.progress_bar", "rich").ProgressBar(view.number, view.done, width=40)
+        bar = require("rich.progress_bar", "rich").ProgressBar(view.number, view.done, width=40)
         counted = text(f"{view.done}/{view.number} runs  {clock(view.left)} left")
-        columns = need("rich.columns", "rich").Columns([bar, counted])
+        columns = require("rich.columns", "rich").Columns([bar, counted])
         above = table if table.rows else text("starting ...")
-        self.live.update(need("rich.console", "rich").Group(above, text(""), columns), refresh=True)
+        self.live.update(require("rich.console", "rich").Group(above, text(""), columns), refresh=True)
 
 
 @contextlib.contextmanager
@@ -155,7 +155,9 @@ def _display() -> Iterator[Display]:
     if not is_watched():
         yield Lines()
         return
-    live = need("rich.live", "rich").Live(console=console(), auto_refresh=False, transient=True, redirect_stdout=False)
+    live = require("rich.live", "rich").Live(
+        console=console(), auto_refresh=False, transient=True, redirect_stdout=False
+    )
     with live:
         yield LiveTable(live)
 

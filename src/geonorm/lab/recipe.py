@@ -15,7 +15,7 @@ from typing import Any
 from ..nn.specs import create_norm, parse_spec
 from .augment import AUGMENTS
 from .choices import known, parse_corruption, parse_evaluation, parse_loss, spelled
-from .extras import need
+from .extras import require
 from .models.newton import NEWTON
 from .probes import PROBES
 from .store import key_of
@@ -207,7 +207,7 @@ class Recipe:
     @classmethod
     def from_toml(cls, path: str | Path) -> Recipe:
         """A recipe from a TOML file with these fields."""
-        reader = need("tomllib" if sys.version_info >= (3, 11) else "tomli", "tomli")
+        reader = require("tomllib" if sys.version_info >= (3, 11) else "tomli", "tomli")
         try:
             return cls.from_dict(reader.loads(Path(path).read_text(encoding="utf-8")))
         except reader.TOMLDecodeError as error:

@@ -18,16 +18,16 @@ from torch import nn
 
 from ..introspect.progress import without_bars
 from .choices import parse_corruption, parse_evaluation
-from .complaint import complaint
 from .data import Task, clipped, load
+from .ddp_team import Team
 from .evaluate import check_evaluation, evaluate
 from .factories import as_task, is_own, with_norm
 from .loading import named_object
 from .models import create_model
+from .one_line_error import one_line_error
 from .recipe import Run
+from .seeded_process import seeded_process
 from .store import Epoch, Store, StoreError
-from .surroundings import surroundings
-from .team import Team
 from .train import Training
 
 SAVE_EVERY = 2.0  # seconds: what a kill costs at most, beside the epoch it falls into
@@ -92,14 +92,14 @@ def work_through(
         if not team.told(team.leads and store.claim(run.key)):
             continue
         try:
-            with surroundings(run["seed"]), without_bars():
+            with seeded_process(run["seed"]), without_bars():
                 carry_out(run, store, source, watch, team)
         except Exception as error:
             store.release(run.key)
             if team.size > 1:
                 raise
             failures.append(
-                f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}: {complaint(error)}"
+                f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}: {one_line_error(error)}"
             )
         except BaseException:  # Ctrl-C: the next start goes on at once
             store.release(run.key)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple, TypeVar
 
-from .extras import need
+from .extras import require
 
 LEVEL = 0.05  # the chance of a false alarm that we accept, per column
 _NO_SPREAD = 1e-9  # of the values: differences that vary by less are equal up to rounding
@@ -167,7 +167,7 @@ def difference(one: Mapping[_P, float], other: Mapping[_P, float], shared: float
         p = math.nan if abs(found.mean) > _NO_SPREAD else 1.0
     else:
         t = found.mean / (found.deviation * math.sqrt(1 / found.number + shared))
-        p = 2 * float(need("scipy.special", "scipy").stdtr(found.number - 1, -abs(t)))
+        p = 2 * float(require("scipy.special", "scipy").stdtr(found.number - 1, -abs(t)))
     wider = math.sqrt(1 + shared * found.number)
     low, high = (found.mean + wider * (end - found.mean) for end in (found.low, found.high))
     return Difference(found.number, found.mean, low, high, p)
@@ -250,4 +250,4 @@ def _corrected(gaps: Mapping[_K, Difference]) -> dict[_K, Difference]:
 @lru_cache
 def _reach(number: int) -> float:
     """How many standard errors the 95 % interval of a mean of so many values reaches to each side."""
-    return float(need("scipy.special", "scipy").stdtrit(number - 1, 1 - LEVEL / 2))
+    return float(require("scipy.special", "scipy").stdtrit(number - 1, 1 - LEVEL / 2))

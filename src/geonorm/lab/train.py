@@ -17,8 +17,8 @@ from .augment import AUGMENTS
 from .batches import Batch, in_order, shuffled
 from .choices import parse_loss
 from .data import Split, Task
+from .ddp_team import Team
 from .probes import PROBES
-from .team import Team
 
 _TEST_BATCH = 512
 _TOGETHER = 32  # batches whose scores are kept until they are counted

@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn, TypedDict, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +61,14 @@ class NormLayer(nn.Module):
     with θ = 0 at the start, so that weight decay pulls it back to where it began. θ is the parameter ``phi_offset``.
     At an end of its range, where the sigmoid is flat, it keeps a gradient that leads back.
     """
+
+    # What a layer says about itself, and about its twin. Everything that reads models asks here.
+    axes: ClassVar[Literal["batch", "layer", "group", "instance", "graph"]]  # which values form a group
+    placement: ClassVar[Literal["after", "before"]] = "after"  # where it stands: after the operation or before it
+    spatial_dims: ClassVar[int | None] = None  # of the input; None if it takes any number
+    twin: ClassVar[type[nn.Module] | str | None] = None  # the layer it replaces: torch's, or another's full name
+    sizes: ClassVar[tuple[str, ...]] = ("num_features",)  # the constructor's positional arguments
+    shared_arguments: ClassVar[tuple[str, ...]] = ("eps", "affine")  # keyword arguments that its twin has too
 
     eps: float
     weight: Parameter | None
@@ -233,10 +241,11 @@ def _with_hints(init: Callable[..., None]) -> Callable[..., None]:
     return hinting
 
 
-def check_batch_input(layer: Any, input: Tensor, ranks: tuple[int, ...]) -> None:
+def check_batch_input(layer: Any, input: Tensor) -> None:
     """Torch's errors for an input of the wrong rank or channel count, with the cure."""
-    if input.dim() not in ranks:
-        wanted = " or ".join(f"{rank}D" for rank in ranks)
+    takes_features = layer.axes == "batch" and layer.spatial_dims == 1  # (N, C) as well as (N, C, L)
+    if input.dim() != layer.spatial_dims + 2 and not (takes_features and input.dim() == 2):
+        wanted = "2D or 3D" if takes_features else f"{layer.spatial_dims + 2}D"
         raise ValueError(
             f"expected {wanted} input (got {input.dim()}D input); "
             "the 1d layers take (N, C, L), 2d (N, C, H, W), 3d (N, C, D, H, W)"

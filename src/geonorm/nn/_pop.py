@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 from torch import Tensor
 
 from ..functional import NormStatistics
-from ..functional._pop import check_choices, pop_parts
+from ..functional._pop import check_choices, pop_norm_impl
 from ..ops import Axes, Running
 from ._base import AugOptions, NormLayer
 
@@ -46,6 +46,8 @@ class PopOptions(TypedDict, total=False):
 
 class PopLayer(NormLayer):
     """The parameters γ (``weight``) and β (``bias``, the shift), and POP-Norm's choices."""
+
+    placement = "before"
 
     kappa: float
 
@@ -86,7 +88,7 @@ class PopLayer(NormLayer):
         **guard: Any,
     ) -> tuple[Tensor, NormStatistics | None]:
         phi = self.phi
-        return pop_parts(
+        return pop_norm_impl(
             input,
             dims,
             phi.reshape([1, -1] + [1] * (input.dim() - 2)) if isinstance(phi, Tensor) else phi,

@@ -14,7 +14,7 @@ from ..functional import affine_norm
 from ..functional._arguments import spread_power
 from ..functional._aug import affine_of
 from ..functional._guard import check_k
-from ..ops import Axes, Running, can_look, statistics_paused
+from ..ops import Axes, Running, can_read_values, statistics_paused
 from ._base import NormLayer, along_channels
 
 
@@ -171,7 +171,7 @@ class RunningNormLayer(NormLayer):
     def _stale(self, kin: Kin) -> bool | Tensor:
         """Whether the buffer that the center or the scale belongs to was written alone; a tensor if nobody may look."""
         own, source, left, known = (_there(self._buffers[name]) for name in kin)
-        if source.is_cpu and can_look(source, own):
+        if source.is_cpu and can_read_values(source, own):
             return not torch.equal(source, known) and torch.equal(own, left)
         return (source != known).any() & (own == left).all()
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..distributed import Group, group_name
-from ..functional._aug import aug_parts
+from ..functional._aug import aug_norm_impl
 from ..ops import Axes, TooFewValues
 from ._base import AugOptions, along_channels, check_batch_input, mask_or_weight, pass_through
 from ._running import RunningNormLayer, values_per_channel
 
 
 class _AugBatchNorm(RunningNormLayer):
-    _ranks: tuple[int, ...]
+    axes = "batch"
+    shared_arguments = ("eps", "momentum", "affine", "track_running_stats")
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class _AugBatchNorm(RunningNormLayer):
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
-        check_batch_input(self, input, self._ranks)
+        check_batch_input(self, input)
         share = mask_or_weight(mask, element_weight)
         if input.numel() and not self._measures():
             return self._evaluate(input, share)
@@ -97,7 +98,7 @@ class _AugBatchNorm(RunningNormLayer):
         return self._normalized(input, share, self._groups(input))
 
     def _normalized(self, input: Tensor, share: Tensor | None, groups: Axes) -> Tensor:
-        return aug_parts(
+        return aug_norm_impl(
             input,
             groups,
             self._phi(),
@@ -171,7 +172,8 @@ class AugBatchNorm1d(_AugBatchNorm):
         torch.Size([20, 4])
     """
 
-    _ranks = (2, 3)
+    spatial_dims = 1
+    twin = nn.BatchNorm1d
 
 
 class AugBatchNorm2d(_AugBatchNorm):
@@ -222,7 +224,8 @@ class AugBatchNorm2d(_AugBatchNorm):
         torch.Size([20, 4, 5, 5])
     """
 
-    _ranks = (4,)
+    spatial_dims = 2
+    twin = nn.BatchNorm2d
 
 
 class AugBatchNorm3d(_AugBatchNorm):
@@ -273,4 +276,5 @@ class AugBatchNorm3d(_AugBatchNorm):
         torch.Size([2, 4, 3, 5, 5])
     """
 
-    _ranks = (5,)
+    spatial_dims = 3
+    twin = nn.BatchNorm3d

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..functional._aug import aug_parts
+from ..functional._aug import aug_norm_impl
 from ._base import AugOptions, NormLayer, mask_or_weight, no_running_statistics, pass_through
 
 
@@ -46,6 +46,11 @@ class AugGraphNorm(NormLayer):
         >>> layer(torch.randn(5, 4), torch.tensor([0, 0, 1, 1, 1])).shape
         torch.Size([5, 4])
     """
+
+    axes = "graph"
+    twin = "torch_geometric.nn.norm.graph_norm.GraphNorm"
+    sizes = ("in_channels",)
+    shared_arguments = ("eps",)
 
     _alpha_name = "mean_scale"
 
@@ -108,7 +113,7 @@ class AugGraphNorm(NormLayer):
             return pass_through(x, self.weight, self.bias)
         if batch is None:
             batch, batch_size = torch.zeros(len(x), dtype=torch.int64, device=x.device), 1
-        return aug_parts(
+        return aug_norm_impl(
             x,
             None,
             self._phi(),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..functional._aug import aug_parts
+from ..functional._aug import aug_norm_impl
 from ._base import (
     AugOptions,
     NormLayer,
@@ -21,6 +21,9 @@ from ._base import (
 
 class ChannelGroups(NormLayer):
     """Layers that split the channels of each sample into groups."""
+
+    axes = "group"
+    sizes = ("num_groups", "num_channels")
 
     num_groups: int
     num_channels: int
@@ -99,6 +102,8 @@ class AugGroupNorm(ChannelGroups):
         torch.Size([3, 6, 4, 4])
     """
 
+    twin = nn.GroupNorm
+
     def __init__(
         self,
         num_groups: int,
@@ -149,7 +154,7 @@ class AugGroupNorm(ChannelGroups):
         if not input.numel() or self._is_single(input):
             return pass_through(input, along_channels(self.weight, input), along_channels(self.bias, input))
         share = mask_or_weight(mask, element_weight)
-        output, _ = aug_parts(
+        output, _ = aug_norm_impl(
             self._split(input, input),
             tuple(range(2, input.dim() + 1)),
             self._phi(),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..functional._aug import aug_parts
+from ..functional._aug import aug_norm_impl
 from ..ops import Running, statistics_paused
 from ._base import AugOptions, along_channels, mask_or_weight, pass_through
 from ._running import RunningNormLayer
 
 
 class _AugInstanceNorm(RunningNormLayer):
-    _ranks: tuple[int, int]  # without and with a batch dimension
+    axes = "instance"
+    spatial_dims: ClassVar[int]
+    shared_arguments = ("eps", "momentum", "affine", "track_running_stats")
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class _AugInstanceNorm(RunningNormLayer):
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         self._check(input)
         share = mask_or_weight(mask, element_weight)
-        if input.dim() == self._ranks[0]:
+        if input.dim() == self.spatial_dims + 1:
             return self.forward(
                 input.unsqueeze(0), element_weight=None if share is None else share.unsqueeze(0)
             ).squeeze(0)
@@ -84,7 +86,7 @@ class _AugInstanceNorm(RunningNormLayer):
                 f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}; "
                 "choose single_element='identity', or 'running' with track_running_stats=True"
             )
-        return aug_parts(
+        return aug_norm_impl(
             input,
             dims,
             self._phi(),
@@ -110,17 +112,18 @@ class _AugInstanceNorm(RunningNormLayer):
         return self._following(*plain, self.momentum or 0.0, (0,), None)
 
     def _check(self, input: Tensor) -> None:
-        if input.dim() not in self._ranks:
-            wanted = " or ".join(f"{rank}D" for rank in self._ranks)
+        without_batch = self.spatial_dims + 1
+        if input.dim() not in (without_batch, without_batch + 1):
+            wanted = f"{without_batch}D or {without_batch + 1}D"
             raise ValueError(
                 f"expected {wanted} input (got {input.dim()}D input); "
                 "AugInstanceNorm1d takes (N, C, L), 2d (N, C, H, W), 3d (N, C, D, H, W), or the same without N"
             )
-        channels = input.shape[input.dim() - self._ranks[0]]
+        channels = input.shape[input.dim() - without_batch]
         if channels == self.num_features:
             return
         wrong = (
-            f"expected input's size at dim={input.dim() - self._ranks[0]} to match num_features "
+            f"expected input's size at dim={input.dim() - without_batch} to match num_features "
             f"({self.num_features}), but got: {channels}; construct {type(self).__name__}({channels})"
         )
         if any(value is not None for value in (*self._parameters.values(), *self._buffers.values())):
@@ -175,7 +178,8 @@ class AugInstanceNorm1d(_AugInstanceNorm):
         torch.Size([2, 4, 9])
     """
 
-    _ranks = (2, 3)
+    spatial_dims = 1
+    twin = nn.InstanceNorm1d
 
 
 class AugInstanceNorm2d(_AugInstanceNorm):
@@ -218,7 +222,8 @@ class AugInstanceNorm2d(_AugInstanceNorm):
         torch.Size([2, 4, 5, 5])
     """
 
-    _ranks = (3, 4)
+    spatial_dims = 2
+    twin = nn.InstanceNorm2d
 
 
 class AugInstanceNorm3d(_AugInstanceNorm):
@@ -261,4 +266,5 @@ class AugInstanceNorm3d(_AugInstanceNorm):
         torch.Size([2, 4, 3, 5, 5])
     """
 
-    _ranks = (4, 5)
+    spatial_dims = 3
+    twin = nn.InstanceNorm3d

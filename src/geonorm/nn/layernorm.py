@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..functional._aug import aug_parts
+from ..functional._aug import aug_norm_impl
 from ._base import AugOptions, NormLayer, mask_or_weight, no_running_statistics, pass_through
 
 
@@ -49,6 +49,11 @@ class AugLayerNorm(NormLayer):
         >>> layer(torch.randn(2, 5, 8)).shape
         torch.Size([2, 5, 8])
     """
+
+    axes = "layer"
+    twin = nn.LayerNorm
+    sizes = ("normalized_shape",)
+    shared_arguments = ("eps", "elementwise_affine")
 
     def __init__(
         self,
@@ -109,7 +114,7 @@ class AugLayerNorm(NormLayer):
             )
         if not input.numel() or (math.prod(self.normalized_shape) == 1 and self.single_element == "identity"):
             return pass_through(input, self.weight, self.bias)
-        return aug_parts(
+        return aug_norm_impl(
             input,
             tuple(range(-rank, 0)),
             self._phi(),

@@ -12,7 +12,7 @@ from ._pop import PopLayer, PopOptions
 
 
 class _PopInstanceNorm(PopLayer):
-    _ranks: tuple[int, ...]
+    axes = "instance"
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class _PopInstanceNorm(PopLayer):
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
-        check_batch_input(self, input, self._ranks)
+        check_batch_input(self, input)
         if not input.numel():
             return input.clone()
         if input.numel() == input.shape[0] * input.shape[1]:
@@ -120,7 +120,7 @@ class PopInstanceNorm1d(_PopInstanceNorm):
         torch.Size([2, 4, 9])
     """
 
-    _ranks = (3,)
+    spatial_dims = 1
 
 
 class PopInstanceNorm2d(_PopInstanceNorm):
@@ -161,7 +161,7 @@ class PopInstanceNorm2d(_PopInstanceNorm):
         torch.Size([2, 4, 5, 5])
     """
 
-    _ranks = (4,)
+    spatial_dims = 2
 
 
 class PopInstanceNorm3d(_PopInstanceNorm):
@@ -202,4 +202,4 @@ class PopInstanceNorm3d(_PopInstanceNorm):
         torch.Size([2, 4, 3, 5, 5])
     """
 
-    _ranks = (5,)
+    spatial_dims = 3

@@ -21,7 +21,7 @@ from ._running import CENTER, SCALE, Kin, RunningNormLayer, choose, values_per_c
 
 
 class _PopNorm(PopLayer, RunningNormLayer):
-    _ranks: tuple[int, ...]
+    axes = "batch"
     running_upper: Tensor | None
     running_lower: Tensor | None
 
@@ -92,7 +92,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
-        check_batch_input(self, input, self._ranks)
+        check_batch_input(self, input)
         share = mask_or_weight(mask, element_weight)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
@@ -241,7 +241,7 @@ class PopNorm1d(_PopNorm):
         torch.Size([20, 4])
     """
 
-    _ranks = (2, 3)
+    spatial_dims = 1
 
 
 class PopNorm2d(_PopNorm):
@@ -293,7 +293,7 @@ class PopNorm2d(_PopNorm):
         torch.Size([2, 4, 5, 5])
     """
 
-    _ranks = (4,)
+    spatial_dims = 2
 
 
 class PopNorm3d(_PopNorm):
@@ -345,4 +345,4 @@ class PopNorm3d(_PopNorm):
         torch.Size([2, 4, 3, 5, 5])
     """
 
-    _ranks = (5,)
+    spatial_dims = 3

@@ -1,7 +1,7 @@
 """How the few hot functions run: what a normalization is, the registered operators, and one folder per backend."""
 
 from . import schema as schema  # registers the operators
-from .checks import can_look, check_values
+from .checks import can_read_values, check_values
 from .choose import describe as describe_backend
 from .choose import using_backend
 from .eager import center, may_call_directly, must_stay_open, normalize, normalize_backward, spread, update
@@ -27,7 +27,7 @@ __all__ = [
     "Segments",
     "TooFewValues",
     "Verdict",
-    "can_look",
+    "can_read_values",
     "center",
     "check_values",
     "count_guarded",

@@ -11,7 +11,7 @@ from torch.nn import Parameter
 from .grouping import Axes, Grouping, Segments
 
 
-def can_look(*values: Tensor | None) -> bool:
+def can_read_values(*values: Tensor | None) -> bool:
     """May Python read these tensors?
 
     Not while a compiler traces, in a torch.func transform, of tensors that are shapes alone, or on a device other than
@@ -48,9 +48,9 @@ def check_values(weight: Tensor | None, groups: Grouping, empty_ok: bool = False
 
     ``empty_ok``: a group may have no weight above 0.
     """
-    if weight is not None and can_look(weight):
+    if weight is not None and can_read_values(weight):
         _check_weight(weight, groups, empty_ok)
-    if isinstance(groups, Segments) and len(groups.index) and can_look(groups.index):
+    if isinstance(groups, Segments) and len(groups.index) and can_read_values(groups.index):
         low, high = int(groups.index.min()), int(groups.index.max())
         if low < 0 or high >= groups.number:
             raise ValueError(

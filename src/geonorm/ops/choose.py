@@ -14,7 +14,7 @@ from functools import cache
 from torch import Tensor
 
 from . import cpu, guarded, joint, problem
-from .checks import can_look
+from .checks import can_read_values
 from .cpu import library
 from .grouping import Axes, Grouping
 from .problem import Incoming, Inputs, Result, Rule, Saved
@@ -135,7 +135,7 @@ def spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Te
 
 def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:
     """The moments of a batch whose far samples were pulled, from the moments of each sample."""
-    if can_look(mean, deviation) and has_kernels():
+    if can_read_values(mean, deviation) and has_kernels():
         found = cpu.guarded_moments(mean, deviation, k)
         if found is not None:
             return found

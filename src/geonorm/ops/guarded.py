@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import problem
-from .checks import can_look
+from .checks import can_read_values
 from .grouping import Axes, Grouping
 from .precision import computing_dtype, wide_dtype
 from .problem import Incoming, Inputs, Result, Rule, Saved
@@ -38,7 +38,7 @@ def normalize(
     """``then`` normalizes what the guard leaves; ``moments_of`` judges samples by their moments."""
     assert isinstance(groups, Axes)
     assert rule.guard is not None
-    if can_look(of.x, of.weight) and of.x.numel() and not groups.joint:
+    if can_read_values(of.x, of.weight) and of.x.numel() and not groups.joint:
         values = of.x if of.weight is None else torch.where(of.weight > 0, of.x, 0.0)
         low, high = torch.aminmax(values.flatten(1), dim=1)
         finite = low.isfinite() & high.isfinite()
@@ -87,7 +87,7 @@ def _among(
 
 def finite_rows(x: Tensor, samples: Tensor, groups: Grouping) -> Tensor | None:
     """The samples that forward did not leave out; None if it left out none, or nobody may look."""
-    if groups.joint or not can_look(samples):
+    if groups.joint or not can_read_values(samples):
         return None
     broken = problem.factors_of(samples, x).isnan()
     return (~broken).nonzero().flatten() if bool(broken.any()) else None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from ..introspect.observe import Forward, call_model, check_readable, each_batch, input_of, uncompiled, undisturbed
+from ..introspect.observe import Forward, call_model, check_readable, each_batch, input_of, state_restored, uncompiled
 from ..introspect.progress import progress
 from ..introspect.select import Where
 from .places import INPUT, Places
@@ -104,7 +104,7 @@ def _run(
     facts: list[Tensor] = []
     shape: tuple[int, ...] = ()
     number = 0
-    with undisturbed(model), torch.no_grad(), uncompiled():
+    with state_restored(model), torch.no_grad(), uncompiled():
         model.eval()
         with places.watching():
             for batch in progress(batches, "screen"):

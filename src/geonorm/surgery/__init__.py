@@ -3,11 +3,11 @@
 from .convert import convert
 from .freeze import freeze, unfreeze
 from .fuse import fuse
+from .no_stat_update import no_stat_update
 from .param_groups import param_groups
 from .recalibrate import recalibrate
 from .report import Report
 from .revert import revert
-from .stat_update import no_stat_update
 from .sync import sync, unsync
 
 __all__ = [

@@ -7,20 +7,21 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from ..introspect.layouts import dress, factory_of, is_frozen, is_norm, is_ours, layout_of, why_bound, why_unknown
-from ..introspect.pairing import why_not_channels
-from ..introspect.pairs import Graph, Pairs, choose, declared, trace
+from ..introspect.graph import Graph, Pairs, choose, declared, trace
+from ..introspect.layouts import factory_of, is_frozen, is_norm, is_ours, layout_of, why_parametrized, why_unknown
 from ..introspect.select import Places, Where, check_model, chosen
+from ..introspect.shared_channels import why_not_channels
 from ..nn.specs import Spec, create_norm, parse_spec
-from .extras import carry_extras
+from .conversion_record import STATE_HOOKS, NormPlaceholder, move_hooks, record_conversion, record_of, synced
+from .fast_paths import update_fast_paths
 from .freeze import carry_freeze
-from .holders import Holders
-from .memory import STATE_HOOKS, Standin, memory_of, move_hooks, remember, synced
 from .placement import attach, build_before, check_on_weight, is_pre_norm, put_onto_weight, why_not_onto
+from .replacement import build, transfer_state, why_not
 from .report import Change, Left, Report
 from .revert import restored, revert
-from .successor import build, take_over, why_not
-from .transformers import settle_fast_paths
+from .stale_optimizers import StaleOptimizers
+from .user_attributes import carry_user_attributes
+from .wrap_like import wrap_like
 
 KEEP = ("parameters", "statistics", "hooks")
 
@@ -75,7 +76,7 @@ def convert(
         create_norm(parsed)
     is_chosen = chosen(model, where)
     found = None if pairs is None else declared(model, pairs)
-    holders, joined = Holders(model), len(synced(model))
+    holders, joined = StaleOptimizers(model), len(synced(model))
     stale = _stale_places(model, parsed, is_chosen)
     if stale:
         revert(model, where=lambda name, module: id(module) in stale)
@@ -85,7 +86,7 @@ def convert(
         surgeon.move_to_operations(targets)
     else:
         surgeon.replace_in_place(targets)
-    settle_fast_paths(model)
+    update_fast_paths(model)
     surgeon.report.notes += holders.notes(model)
     if len(synced(model)) < joined:
         surgeon.report.notes.append("some layers have lost their process group: call geonorm.sync(model) again")
@@ -97,7 +98,7 @@ def _stale_places(model: nn.Module, spec: Spec, is_chosen: Any) -> set[int]:
     return {
         id(module)
         for name, module in model.named_modules()
-        if isinstance(module, Standin) and (memory := memory_of(module)) and memory.spec != str(spec)
+        if isinstance(module, NormPlaceholder) and (record := record_of(module)) and record.spec != str(spec)
         if is_chosen(name, module)
     }
 
@@ -134,7 +135,7 @@ class _Surgeon:
                 self._leave(name, module, "the model itself cannot be replaced in place; put it into nn.Sequential")
             elif layout_of(module) is None:
                 self._leave(name, module, why_unknown(module))
-            elif reason := why_bound(module):
+            elif reason := why_parametrized(module):
                 self._leave(name, module, reason)
             else:
                 targets[name] = module
@@ -145,7 +146,7 @@ class _Surgeon:
 
     def _original(self, old: nn.Module) -> nn.Module:
         """The torch layer that a place had, or would have, with the present parameters and statistics."""
-        back = restored(old) if is_ours(old) or memory_of(old) is not None else None
+        back = restored(old) if is_ours(old) or record_of(old) is not None else None
         return old if back is None else back.module
 
     # One norm by another, in the same place.
@@ -166,7 +167,7 @@ class _Surgeon:
             self._leave(name, old, "frozen; unfreeze it first")
             return None
         change = Change(name, type(old).__name__, "nothing", "another function than before")
-        return _Step(name, old, Standin(_needs_copy(name, graph)), self._original(old), [change], {}, [])
+        return _Step(name, old, NormPlaceholder(_needs_copy(name, graph)), self._original(old), [change], {}, [])
 
     def _successor(self, name: str, old: nn.Module) -> _Step | None:
         own = layout_of(old)
@@ -187,31 +188,31 @@ class _Surgeon:
         if original is not old and _is_like(original, new):
             change = Change(name, type(old).__name__, type(original).__name__)
             return _Step(name, old, original, original, [change], {}, [])
-        note = take_over(original, new, self.keep)
+        note = transfer_state(original, new, self.keep)
         return _Step(name, old, new, original, [Change(name, type(old).__name__, type(new).__name__, note)], {}, [])
 
     def _make(self, step: _Step) -> None:
-        memory = memory_of(step.old)
+        record = record_of(step.old)
         if step.new is step.original:  # back to what it was
             revert(self.model, where=lambda name, module: module is step.old)
         else:
-            dress(step.new, step.original)
-            self._carry_extras(step)
+            wrap_like(step.new, step.original)
+            self._carry_user_attributes(step)
             step.new.training = step.old.training
             has_hooks = "hooks" in self.keep
             if has_hooks:
-                move_hooks(step.old if memory is None or memory.has_hooks else step.original, step.new)
-            remember(step.new, step.original, str(self.spec), has_hooks, list(step.operations.values()))
+                move_hooks(step.old if record is None or record.has_hooks else step.original, step.new)
+            record_conversion(step.new, step.original, str(self.spec), has_hooks, list(step.operations.values()))
             carry_freeze(step.old, step.new)
             self.places.replace(step.old, step.new)
         self.report.changed += step.changes
 
-    def _carry_extras(self, step: _Step) -> None:
-        lost = carry_extras(step.old, step.new)
+    def _carry_user_attributes(self, step: _Step) -> None:
+        lost = carry_user_attributes(step.old, step.new)
         if lost:
             kind = type(step.new).__name__
             self.report.notes.append(f"{step.name}: {', '.join(lost)} of the old norm means something else in {kind}")
-        if isinstance(step.new, Standin) and any(step.old.__dict__[hooks] for hooks in STATE_HOOKS):
+        if isinstance(step.new, NormPlaceholder) and any(step.old.__dict__[hooks] for hooks in STATE_HOOKS):
             self.report.notes.append(f"{step.name}: the hooks of its state_dict stay with the old norm")
 
     # A norm that goes to an operation: before it, or onto its weight.
@@ -274,7 +275,7 @@ class _Surgeon:
         afters = [f"{type(layer).__name__} before {key}" for layer, key in zip(layers, onto, strict=False)]
         afters = afters or [f"{self.spec.norm.name} on {key}.weight" for key in onto]
         changes = [Change(name, type(norm).__name__, after, note) for after in afters]
-        standin = Standin(_needs_copy(name, graph))
+        standin = NormPlaceholder(_needs_copy(name, graph))
         return _Step(name, norm, standin, self._original(norm), changes, onto, layers)
 
     def _why_not_onto(self, name: str, norm: nn.Module, key: str, graph: Graph) -> str:

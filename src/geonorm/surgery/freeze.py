@@ -20,7 +20,8 @@ def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Re
         y = γ·(x − running_mean)/√(running_var + eps) + β        in training too
 
     For fine-tuning with small batches. Works on torch's layers and on those of this library. Compiled models are
-    compiled anew. ``unfreeze`` undoes it.
+    compiled again: ``torch.compiler.reset()`` is called, which drops every compiled graph of the process. ``unfreeze``
+    undoes it.
 
     Args:
         model: any model.
@@ -58,7 +59,7 @@ def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Re
             reason = "keeps no running statistics: it measures every input"
             report.left.append(Left(name or "(model)", type(module).__name__, reason))
     if report.changed:
-        _forget_compiled()
+        _reset_compiled_graphs()
     return report
 
 
@@ -100,7 +101,7 @@ def unfreeze(model: nn.Module, where: Where = None) -> Report:
                 parameter.requires_grad_(True)
         report.changed.append(Change(name or "(model)", "frozen", type(module).__name__))
     if report.changed:
-        _forget_compiled()
+        _reset_compiled_graphs()
     return report
 
 
@@ -124,7 +125,7 @@ def _stop(module: nn.Module) -> list[str]:
     return names
 
 
-def _forget_compiled() -> None:
-    """Compiled graphs do not look whether hooks came or went: let them be made anew."""
+def _reset_compiled_graphs() -> None:
+    """Drop every compiled graph of this process: they do not notice that hooks came or went."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()

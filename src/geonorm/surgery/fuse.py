@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.utils._pytree import tree_map
 
+from ..introspect.graph import Graph, has_own_forward, input_channels, is_linear, output_channels, trace
 from ..introspect.layouts import (
     PLAIN,
-    dress,
     evaluation_affine,
     is_norm,
     is_ours,
@@ -23,12 +23,12 @@ from ..introspect.layouts import (
     stay_in_evaluation,
     why_unknown,
 )
-from ..introspect.pairs import Graph, has_own_forward, input_channels, is_linear, output_channels, trace
 from ..introspect.select import Places, check_model
-from .holders import Holders
-from .memory import Standin, forget, memory_of, users_hooks
+from .conversion_record import NormPlaceholder, drop_record, record_of, users_hooks
 from .placement import PRE_NORM, is_pre_norm, normalize_input, take_off
 from .report import Change, Left, Report
+from .stale_optimizers import StaleOptimizers
+from .wrap_like import wrap_like
 
 _TOLERANCE = 1e-5
 _SPARE = 10  # how many times its own rounding a fused model may differ; deep networks were found at 3 and below
@@ -74,7 +74,7 @@ def fuse(model: nn.Module, example: Any = None) -> Report:
     check_model(model, "fuse", replaces=True)
     if any(is_norm(module) and module.training for module in model.modules()):
         raise ValueError("expected a model in evaluation mode to fuse; call model.eval() first")
-    holders = Holders(model)
+    holders = StaleOptimizers(model)
     if example is None:
         report = _fuse(model, proven=False)
     else:
@@ -185,9 +185,9 @@ def _fuse(model: nn.Module, proven: bool) -> Report:
 
 def _forget_the_way_back(model: nn.Module, operations: list[nn.Module]) -> None:
     for module in model.modules():
-        memory = memory_of(module)
-        if memory is not None and any(operation is other for operation in operations for other in memory.operations):
-            forget(module)
+        record = record_of(module)
+        if record is not None and any(operation is other for operation in operations for other in record.operations):
+            drop_record(module)
 
 
 def _pair_of(name: str, graph: Graph, modules: dict[str, nn.Module]) -> _Pair | None:
@@ -240,14 +240,14 @@ def _why_not(
     return ""
 
 
-def _dressed_as(norm: nn.Module) -> nn.Module:
+def _wrapped_as(norm: nn.Module) -> nn.Module:
     """The module whose own forward says what happens around the norm."""
-    memory = memory_of(norm)
-    return norm if memory is None else memory.original
+    record = record_of(norm)
+    return norm if record is None else record.original
 
 
 def _is_activated(norm: nn.Module) -> bool:
-    return own_forward(_dressed_as(norm)) not in (PLAIN, None)
+    return own_forward(_wrapped_as(norm)) not in (PLAIN, None)
 
 
 @torch.no_grad()
@@ -267,8 +267,8 @@ def _work_in(pair: _Pair, modules: dict[str, nn.Module], places: Places) -> str:
     if pair.before and is_pre_norm(operation):
         take_off(operation)
         return ""
-    stand_in = Standin(copies=pair.before)
-    dress(stand_in, _dressed_as(norm))
+    stand_in = NormPlaceholder(copies=pair.before)
+    wrap_like(stand_in, _wrapped_as(norm))
     stand_in.training = norm.training
     places.replace(norm, stand_in)
     return ""

@@ -12,11 +12,11 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
+from ..introspect.graph import has_own_forward, input_channels, is_linear, spatial_dim
 from ..introspect.layouts import factory_of
-from ..introspect.pairs import has_own_forward, input_channels, is_linear, spatial_dim
 from ..nn.specs import Spec
 from ..nn.weightnorm import centered_weight_norm, weight_standardization
-from .memory import own_state, same_state
+from .conversion_record import own_state, same_state
 
 PRE_NORM = "pre_norm"
 _FIRST_WEIGHT = "_geonorm_weight"

@@ -17,9 +17,9 @@ from ..introspect.observe import call_model
 from ..introspect.progress import progress
 from ..introspect.select import Where, check_model, chosen
 from ..ops import statistics_paused
-from .gauge import Gauge, share_of, size_of
-from .memory import synced
+from .conversion_record import synced
 from .report import Left, Report
+from .stat_accumulator import StatAccumulator, share_of, size_of
 
 
 def recalibrate(
@@ -71,7 +71,7 @@ def recalibrate(
     check_k(guard, "guard")
     if statistics_paused():
         raise RuntimeError("recalibrate has nothing to do inside no_stat_update()")
-    report, gauges = Report("recalibrate"), []
+    report, accumulators = Report("recalibrate"), []
     is_chosen = chosen(model, where)
     for name, module in model.named_modules():
         if not keeps_statistics(module) or not is_chosen(name, module):
@@ -81,11 +81,11 @@ def recalibrate(
         elif layout_of(module) is None and not is_ours(module) and not _is_plain_sync(module):
             report.left.append(Left(name or "(model)", type(module).__name__, "how it measures is not known here"))
         else:
-            gauges.append(Gauge(name, module, guard))
+            accumulators.append(StatAccumulator(name, module, guard))
     batches = list(batches) if isinstance(batches, Iterator) else batches  # there may be several passes
-    _measure(model, batches, forward or call_model, gauges, memory)
-    for gauge in gauges:
-        gauge.commit(report)
+    _measure(model, batches, forward or call_model, accumulators, memory)
+    for accumulator in accumulators:
+        accumulator.commit(report)
     return report
 
 
@@ -93,73 +93,73 @@ def _measure(
     model: nn.Module,
     batches: Iterable[Any],
     forward: Callable[[nn.Module, Any], Any],
-    gauges: list[Gauge],
+    accumulators: list[StatAccumulator],
     memory: int,
 ) -> None:
     """Let the batches pass as often as the memory for kept inputs asks for."""
-    with _measuring(model, [gauge.layer for gauge in gauges]):
+    with _measuring(model, [accumulator.layer for accumulator in accumulators]):
         budget = _Budget(memory)
 
-        def first(gauge: Gauge, x: Tensor, share: Tensor | None) -> None:
-            gauge.count(x, share)
-            if gauge.kept is not None and budget.takes(gauge, x, share):
-                gauge.keep(x, share)
+        def first(accumulator: StatAccumulator, x: Tensor, share: Tensor | None) -> None:
+            accumulator.count(x, share)
+            if accumulator.kept is not None and budget.takes(accumulator, x, share):
+                accumulator.keep(x, share)
 
-        def again(gauge: Gauge, x: Tensor, share: Tensor | None) -> None:
-            (gauge.average if gauge.averages else gauge.keep)(x, share)
+        def again(accumulator: StatAccumulator, x: Tensor, share: Tensor | None) -> None:
+            (accumulator.average if accumulator.averages else accumulator.keep)(x, share)
 
-        number = _pass(model, batches, forward, gauges, gauges, first)
+        number = _pass(model, batches, forward, accumulators, accumulators, first)
         if not number:
             raise ValueError("expected at least one batch to measure (got none)")
-        for gauge in gauges:
-            gauge.finish()
-            if gauge.guard is not None:
-                gauge.guard.is_counting = False
+        for accumulator in accumulators:
+            accumulator.finish()
+            if accumulator.guard is not None:
+                accumulator.guard.is_counting = False
         waiting = budget.refused
         while waiting:
             now, waiting = _fitting(waiting, memory)
-            again_number = _pass(model, batches, forward, gauges, now, again)
+            again_number = _pass(model, batches, forward, accumulators, now, again)
             if again_number != number:
                 raise RuntimeError(
                     f"expected the same batches in every pass (got {number}, then {again_number}); "
                     "give a list or a DataLoader, or more memory= for a single pass"
                 )
-            for gauge in now:
-                gauge.finish()
+            for accumulator in now:
+                accumulator.finish()
 
 
-def _fitting(waiting: list[Gauge], memory: int) -> tuple[list[Gauge], list[Gauge]]:
-    """The gauges whose inputs fit together, and the rest. One that fits nowhere averages, which needs no memory."""
-    now: list[Gauge] = []
-    later: list[Gauge] = []
+def _fitting(waiting: list[StatAccumulator], memory: int) -> tuple[list[StatAccumulator], list[StatAccumulator]]:
+    """The accumulators whose inputs fit together, and the rest. One that fits nowhere is averaged."""
+    now: list[StatAccumulator] = []
+    later: list[StatAccumulator] = []
     room = memory
-    for gauge in waiting:
-        gauge.averages = gauge.bytes > memory
-        needed = 0 if gauge.averages else gauge.bytes
+    for accumulator in waiting:
+        accumulator.averages = accumulator.bytes > memory
+        needed = 0 if accumulator.averages else accumulator.bytes
         if needed <= room:
-            gauge.kept = None if gauge.averages else []
-            now.append(gauge)
+            accumulator.kept = None if accumulator.averages else []
+            now.append(accumulator)
             room -= needed
         else:
-            later.append(gauge)
+            later.append(accumulator)
     return now, later
 
 
 class _Budget:
-    """Memory for inputs in the first pass, whose sizes are not known yet: who oversteps it waits for another pass."""
+    """Memory for inputs in the first pass, whose sizes are not known yet. What exceeds it waits for another pass."""
 
     def __init__(self, memory: int) -> None:
         self.room = memory
-        self.refused: list[Gauge] = []
+        self.refused: list[StatAccumulator] = []
 
-    def takes(self, gauge: Gauge, x: Tensor, share: Tensor | None) -> bool:
+    def takes(self, accumulator: StatAccumulator, x: Tensor, share: Tensor | None) -> bool:
         size = size_of(x, share)
         if size <= self.room:
             self.room -= size
             return True
-        self.room += gauge.bytes - size
-        gauge.kept = None
-        self.refused.append(gauge)
+        self.room += accumulator.bytes - size
+        accumulator.kept = None
+        self.refused.append(accumulator)
         return False
 
 
@@ -211,35 +211,38 @@ def _pass(
     model: nn.Module,
     batches: Iterable[Any],
     forward: Callable[[nn.Module, Any], Any],
-    gauges: Sequence[Gauge],
-    looking: Sequence[Gauge],
-    look: Callable[[Gauge, Tensor, Tensor | None], None],
+    accumulators: Sequence[StatAccumulator],
+    looking: Sequence[StatAccumulator],
+    look: Callable[[StatAccumulator, Tensor, Tensor | None], None],
 ) -> int:
     """All batches once through the model, whose guards work in every pass. How many there were.
 
     ``look`` sees what reaches those that are ``looking``.
     """
 
-    def watch(gauge: Gauge) -> Callable[..., Any]:
+    def watch(accumulator: StatAccumulator) -> Callable[..., Any]:
         def hook(layer: nn.Module, inputs: tuple[Tensor, ...], kwargs: dict[str, Any]) -> Any:
             x = inputs[0] if inputs else kwargs["input"]
-            if gauge.per_instance and x.dim() < gauge.rank:
+            if accumulator.per_instance and x.dim() < accumulator.rank:
                 x = x.unsqueeze(0)
             if not x.numel():
                 return None
             x, share, changed = x.detach(), share_of(x, kwargs), None
-            if gauge.guard is not None:
-                x, share, *changed = gauge.guard.admit(x, share, inputs, kwargs)
-            if gauge in looking and len(x):
-                look(gauge, x, share)
+            if accumulator.guard is not None:
+                x, share, *changed = accumulator.guard.admit(x, share, inputs, kwargs)
+            if accumulator in looking and len(x):
+                look(accumulator, x, share)
             return changed and tuple(changed)
 
         return hook
 
-    handles = [gauge.layer.register_forward_pre_hook(watch(gauge), with_kwargs=True) for gauge in gauges]
-    for gauge in gauges:
-        if gauge.guard is not None:  # before the hooks of others, which see a whole batch
-            handles.append(gauge.layer.register_forward_hook(gauge.guard.put_back, prepend=True))
+    handles = [
+        accumulator.layer.register_forward_pre_hook(watch(accumulator), with_kwargs=True)
+        for accumulator in accumulators
+    ]
+    for accumulator in accumulators:
+        if accumulator.guard is not None:  # before the hooks of others, which see a whole batch
+            handles.append(accumulator.layer.register_forward_hook(accumulator.guard.put_back, prepend=True))
     number = 0
     try:
         for batch in progress(batches, "recalibrate"):

@@ -10,15 +10,15 @@ from torch import nn
 from torch.nn import Parameter
 
 from .. import nn as ours
-from ..introspect.layouts import factory_of, is_ours, layout_of
+from ..introspect.layouts import build_layer, factory_of, is_ours, layout_of
 from ..introspect.select import Places, Where, check_model, chosen
-from .extras import carry_extras
+from .conversion_record import drop_record, move_hooks_back, own_state, record_of, same_state
+from .fast_paths import update_fast_paths
 from .freeze import carry_freeze
-from .holders import Holders
-from .memory import forget, memory_of, move_hooks_back, own_state, same_state
 from .placement import PRE_NORM, is_pre_norm, take_off
 from .report import Change, Left, Report
-from .transformers import settle_fast_paths
+from .stale_optimizers import StaleOptimizers
+from .user_attributes import carry_user_attributes
 
 
 class Restored(NamedTuple):
@@ -57,32 +57,32 @@ def revert(model: nn.Module, where: Where = None) -> Report:
     """
     check_model(model, "revert", replaces=True)
     is_chosen, places, report = chosen(model, where), Places(model), Report("revert")
-    holders = Holders(model)
+    holders = StaleOptimizers(model)
     names = {id(module): name for name, module in model.named_modules()}
     moved = {id(module.pre_norm) for module in model.modules() if is_pre_norm(module)}
     for name, module in places:
-        memory = memory_of(module)
-        if id(module) in moved or not (memory or is_ours(module)) or not is_chosen(name, module):
+        record = record_of(module)
+        if id(module) in moved or not (record or is_ours(module)) or not is_chosen(name, module):
             continue
         back = restored(module)
         if back is None or not name:
             reason = "torch has no such layer" if name else "the model itself cannot be replaced in place"
             report.left.append(Left(name or "(model)", type(module).__name__, reason))
             continue
-        if memory is None or memory.has_hooks:
+        if record is None or record.has_hooks:
             move_hooks_back(module, back.module)
         carry_freeze(module, back.module)
-        forget(back.module)
+        drop_record(back.module)
         places.replace(module, back.module)
-        lost = list(back.lost) + carry_extras(module, back.module)
-        for operation in memory.operations if memory else []:
+        lost = list(back.lost) + carry_user_attributes(module, back.module)
+        for operation in record.operations if record else []:
             if is_pre_norm(operation):
                 carry_freeze(operation.get_submodule(PRE_NORM), back.module)
             taken = take_off(operation)
             lost += [f"{taken} {names.get(id(operation), 'an operation outside')}"] if taken else []
         note = f"no twin: {', '.join(lost)}" if lost else ""
         report.changed.append(Change(name, type(module).__name__, type(back.module).__name__, note))
-    settle_fast_paths(model)
+    update_fast_paths(model)
     report.notes += holders.notes(model)
     return report
 
@@ -90,14 +90,14 @@ def revert(model: nn.Module, where: Where = None) -> Report:
 @torch.no_grad()
 def restored(module: Any) -> Restored | None:
     """The torch layer that one of ours, or what stands in the place of a norm, goes back to; None if there is none."""
-    memory = memory_of(module)
-    twin: Any = memory.original if memory else _torch_twin(module)
+    record = record_of(module)
+    twin: Any = record.original if record else _torch_twin(module)
     if twin is None:
         return None
     twin.training = module.training
     own, other = layout_of(module), layout_of(twin)
     same_axes = own is not None and other is not None and own.axes == other.axes
-    if own is not None and not (memory and same_state(own_state(module), memory.state)):
+    if own is not None and not (record and same_state(own_state(module), record.state)):
         _map_parameters(module, twin)
         if same_axes:
             _map_statistics(module, twin)
@@ -151,22 +151,13 @@ def _move(twin: nn.Module, factory: dict[str, Any]) -> None:
 
 def _torch_twin(module: nn.Module) -> nn.Module | None:
     """A torch layer with the arguments of one of ours that was built, not converted."""
-    layout = layout_of(module)
-    if layout is None or layout.axes == "graph" or not is_ours(module):
+    layout, twin = layout_of(module), getattr(module, "twin", None)
+    if layout is None or not is_ours(module) or not isinstance(twin, type):
         return None
     arguments = {**layout.arguments, **factory_of(module)}
-    if layout.axes == "layer":
-        return nn.LayerNorm(layout.channels, **arguments)
-    if layout.axes == "group":
-        kind: Any = lambda channels, groups, **rest: nn.GroupNorm(groups, channels, **rest)  # noqa: E731
-        takes = inspect.signature(nn.GroupNorm).parameters
-    else:
-        kind = getattr(nn, f"{'Batch' if layout.axes == 'batch' else 'Instance'}Norm{layout.dim}d")
-        takes = inspect.signature(kind).parameters
-    if "bias" not in takes:  # torch before it could leave out β
+    if "bias" not in inspect.signature(twin).parameters:  # torch before it could leave out β
         arguments.pop("bias", None)
-    layer: nn.Module = kind(layout.channels, **arguments)
-    return layer
+    return build_layer(twin, layout.channels, arguments)
 
 
 def _without_twin(module: Any) -> list[str]:

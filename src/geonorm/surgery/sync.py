@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
-from .. import nn as ours
 from ..distributed import WORLD, Group, group_name
-from ..introspect.layouts import is_norm, is_ours, layout_of, why_bound, why_unknown
+from ..introspect.layouts import description_of, is_norm, is_ours, layout_of, why_parametrized, why_unknown
 from ..introspect.select import Where, check_model, chosen
+from .conversion_record import synced
 from .convert import convert
-from .memory import synced
 from .report import Change, Left, Report
 
-_OVER_THE_BATCH: tuple[Any, ...] = (
-    ours.AugBatchNorm1d,
-    ours.AugBatchNorm2d,
-    ours.AugBatchNorm3d,
-    ours.PopNorm1d,
-    ours.PopNorm2d,
-    ours.PopNorm3d,
-)
-_WITHIN_A_SAMPLE: tuple[Any, ...] = (
-    nn.RMSNorm,
-    nn.LocalResponseNorm,
-    ours.PopGroupNorm,
-    ours.PopInstanceNorm1d,
-    ours.PopInstanceNorm2d,
-    ours.PopInstanceNorm3d,
-)
+_TORCH_WITHIN_A_SAMPLE = (nn.RMSNorm, nn.LocalResponseNorm)
 
 
 def sync(model: nn.Module, process_group: Group | None = None, where: Where = None) -> Report:
@@ -78,7 +60,7 @@ def sync(model: nn.Module, process_group: Group | None = None, where: Where = No
         now, kind = after[key], type(module).__name__
         if now is not module:
             done = f"{type(now).__name__} with phi=2, over {name}"
-        elif isinstance(now, _OVER_THE_BATCH):
+        elif is_ours(now) and now.axes == "batch":
             done = f"over {name}"
         else:
             report.left.append(Left(key or "(model)", kind, "its groups lie within one sample"))
@@ -123,13 +105,14 @@ def _axes(module: nn.Module) -> str | None:
 
 def _why_not(module: nn.Module) -> str:
     """Why nobody can be sure what a norm does; empty if it is known."""
-    for kind in (*_OVER_THE_BATCH, *_WITHIN_A_SAMPLE):
-        if isinstance(module, kind):
-            own = type(module).forward is not kind.forward or "forward" in module.__dict__
-            return "it has a forward of its own" if own else ""
+    described = description_of(module) if is_ours(module) else None
+    known = described.known if described else next((k for k in _TORCH_WITHIN_A_SAMPLE if isinstance(module, k)), None)
+    if known is not None:
+        own = type(module).forward is not known.forward or "forward" in module.__dict__
+        return "it has a forward of its own" if own else ""
     if _axes(module) is None:
         return why_unknown(module)
-    return why_bound(module) if _axes(module) == "batch" else ""
+    return why_parametrized(module) if _axes(module) == "batch" else ""
 
 
 def _check_known(norms: list[tuple[str, nn.Module]]) -> None:

@@ -14,7 +14,7 @@ import pytest
 import geonorm
 from geonorm.lab import Comparison, Recipe, report
 from geonorm.lab.recipe import DIGITS
-from geonorm.lab.report import again
+from geonorm.lab.report import rerun
 from geonorm.lab.report.contents import gather
 from geonorm.lab.report.page import page as page_of
 from geonorm.lab.report.pictures import picture
@@ -56,23 +56,23 @@ def test_the_page_needs_nothing_else(path: Path, comparison: Comparison) -> None
 def test_the_recipe_on_the_page_is_the_one_that_ran(tmp_path: Path) -> None:
     recipe = Recipe(norms=("bn", "augbn(phi=1.5)"), model_options={"width": 8}, corruptions=("clean", OFFSET))
     found = Comparison(tuple(recipe.runs()), fake_comparison(tmp_path / "r.sqlite", ["bn"], lambda *_: 0.9).store)
-    (tmp_path / "recipe.toml").write_text(again.recipe(found), encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(rerun.recipe(found), encoding="utf-8")
     assert Recipe.from_toml(tmp_path / "recipe.toml") == recipe
-    assert again.command(found).startswith("geonorm compare recipe.toml --store ")
+    assert rerun.command(found).startswith("geonorm compare recipe.toml --store ")
 
 
 def test_ones_own_model_is_done_again_by_a_call(tmp_path: Path) -> None:
     found = fake_comparison(
         tmp_path / "r.sqlite", ["own", "ln"], lambda *_: 0.9, data="me:make_data", model="me:make_model"
     )
-    assert again.command(found).startswith("compare(make_model, make_data, norms=['own', 'ln'], losses=['erm'], ")
+    assert rerun.command(found).startswith("compare(make_model, make_data, norms=['own', 'ln'], losses=['erm'], ")
     text = page_of(gather(found))
     assert "the norms of the model as it was written" in text
 
 
 def test_one_function_of_ones_own_is_named_in_a_recipe(tmp_path: Path) -> None:
     found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln"], lambda *_: 0.9, data="me:make_data")
-    assert again.command(found).startswith("geonorm compare recipe.toml")
+    assert rerun.command(found).startswith("geonorm compare recipe.toml")
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:

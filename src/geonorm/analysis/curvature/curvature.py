@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ...html.result import Result, figure
-from ...introspect.observe import check_readable, filled_batches, uncompiled, undisturbed
-from ...introspect.pairs import is_operation
+from ...introspect.graph import is_operation
+from ...introspect.observe import check_readable, filled_batches, state_restored, uncompiled
 from ...introspect.progress import progress
 from ...introspect.select import Where, chosen
 from ...surgery.placement import PRE_NORM
@@ -149,7 +149,7 @@ def curvature(
     _check(parameters)
     term = loss or _cross_entropy
     layers = _layers(model, where)
-    with undisturbed(model), torch.enable_grad(), uncompiled():
+    with state_restored(model), torch.enable_grad(), uncompiled():
         moments, way = gradient_moments(model, given, term, parameters, how)
         with torch.no_grad(), input_grams(layers) as grams:
             for batch in given:

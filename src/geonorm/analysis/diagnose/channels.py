@@ -9,16 +9,16 @@ from typing import Any
 from ...introspect.axes import channel_affine
 from ..sphere import collapsed_channels, tiny_gamma
 from .finding import Finding, part, some
-from .look import FEW_SAMPLES, Look, gamma_of
+from .observations import FEW_SAMPLES, Observations, gamma_of
 
 # γ starts at 1, and training moves it by factors of a few.
 LARGE, FAR_FROM_MEDIAN = 20.0, 30.0
 LOUD = 1e3  # rms of what reaches an operation; norms give about 1
 
 
-def collapsed(look: Look) -> Iterator[Finding]:
+def collapsed(observed: Observations) -> Iterator[Finding]:
     """Channels whose output is constant."""
-    for reading in look.ran:
+    for reading in observed.ran:
         norm: Any = reading.norm
         if reading.axes != "batch":
             yield from _tiny_features(reading.name, norm)
@@ -64,9 +64,9 @@ def _tiny_features(name: str, norm: Any) -> Iterator[Finding]:
     )
 
 
-def exploded_gamma(look: Look) -> Iterator[Finding]:
+def exploded_gamma(observed: Observations) -> Iterator[Finding]:
     """γ or β far beyond where training takes them."""
-    for reading in look.readings.norms.values():
+    for reading in observed.readings.norms.values():
         norm: Any = reading.norm
         gamma = gamma_of(norm)
         if gamma is None:
@@ -87,12 +87,12 @@ def exploded_gamma(look: Look) -> Iterator[Finding]:
         )
 
 
-def exploded_activations(look: Look) -> Iterator[Finding]:
+def exploded_activations(observed: Observations) -> Iterator[Finding]:
     """Activations that grow beyond all that a norm gives."""
-    if look.survival is None or look.synthetic:
+    if observed.activation_effect is None or observed.synthetic:
         return
-    given = max(look.readings.input.largest, 1.0)
-    loud = [a for a in look.survival.operations if math.isfinite(a.rms) and a.rms > LOUD * given]
+    given = max(observed.readings.input.largest, 1.0)
+    loud = [a for a in observed.activation_effect.operations if math.isfinite(a.rms) and a.rms > LOUD * given]
     if loud:
         yield Finding(
             "warning",
@@ -105,15 +105,15 @@ def exploded_activations(look: Look) -> Iterator[Finding]:
         )
 
 
-def dead(look: Look) -> Iterator[Finding]:
+def dead(observed: Observations) -> Iterator[Finding]:
     """Channels that are 0 behind a ReLU for every sample."""
-    if look.synthetic:
+    if observed.synthetic:
         return
-    for relu in look.readings.relus.values():
+    for relu in observed.readings.relus.values():
         numbers = (~relu.alive).nonzero().flatten().tolist()
         share = len(numbers) / len(relu.alive)
         # A few such channels are common in a healthy network, unless β itself keeps them down.
-        held = [c for c in numbers if c in _held_down(look, relu.name)]
+        held = [c for c in numbers if c in _held_down(observed, relu.name)]
         if not numbers or (not held and share < 0.1) or relu.samples < FEW_SAMPLES:
             continue
         yield Finding(
@@ -129,19 +129,19 @@ def dead(look: Look) -> Iterator[Finding]:
         )
 
 
-def _held_down(look: Look, name: str) -> set[int]:
+def _held_down(observed: Observations, name: str) -> set[int]:
     """Channels of a batch norm that are negative even at 6 standard deviations."""
-    reading = look.readings.norms.get(name)
+    reading = observed.readings.norms.get(name)
     affine = None if reading is None or reading.axes != "batch" else channel_affine(reading.norm)
     if affine is None:
         return set()
     return set((affine[1] + 6 * affine[0].abs() < 0).nonzero().flatten().tolist())
 
 
-def silent_branches(look: Look) -> Iterator[Finding]:
+def silent_branches(observed: Observations) -> Iterator[Finding]:
     """Residual branches that add nothing, in a network that was trained."""
     quiet = []
-    for found in look.readings.sums.values():
+    for found in observed.readings.sums.values():
         one, other = (math.sqrt(square / found.calls) for square in found.squares)
         small, large = min(one, other), max(one, other)
         if large > 0 and small < 1e-4 * large:
@@ -149,13 +149,13 @@ def silent_branches(look: Look) -> Iterator[Finding]:
             quiet.append((maker or found.name, small / large))
     zero = [
         r.name
-        for r in look.readings.norms.values()
+        for r in observed.readings.norms.values()
         if (gamma := gamma_of(r.norm)) is not None and float(gamma.max()) == 0
     ]
     if not quiet and not zero:
         return
     layers = list(dict.fromkeys([name for name, _ in quiet] + zero))
-    if look.is_trained and quiet:
+    if observed.is_trained and quiet:
         yield Finding(
             "warning",
             "silent branches",
@@ -165,7 +165,7 @@ def silent_branches(look: Look) -> Iterator[Finding]:
             "check that the last γ (or scale) of the branch is trained: in the optimizer, with a gradient, and not "
             "held at 0 by weight decay",
             layers=layers,
-            harm=len(quiet) / max(1, len(look.readings.sums)),
+            harm=len(quiet) / max(1, len(observed.readings.sums)),
         )
     elif zero:
         yield Finding(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from . import channels, data, order, settings, signal, statistics, values, weights
+from . import channels, data, norm_order, settings, signal, statistics, values, weights
 from .finding import Finding
-from .look import FEW_SAMPLES, Look
+from .observations import FEW_SAMPLES, Observations
 
 
 class Check(NamedTuple):
@@ -19,7 +19,7 @@ class Check(NamedTuple):
         needs_data: whether made-up inputs say nothing about it.
     """
 
-    find: Callable[[Look], Iterator[Finding]]
+    find: Callable[[Observations], Iterator[Finding]]
     notices: str
     needs_data: bool = False
 
@@ -35,7 +35,7 @@ CHECKS = (
     Check(channels.exploded_gamma, f"|γ| above {channels.LARGE:g}"),
     Check(signal.saturated, f"sigmoid or tanh flat for {100 * signal.FLAT_SHARE:.0f} % of the values", True),
     Check(data.outliers, "samples far out in most channels", True),
-    Check(order.wrong_axis, "a norm over another axis than the channels of the layer before it"),
+    Check(norm_order.wrong_axis, "a norm over another axis than the channels of the layer before it"),
     Check(values.failure, "errors while the model runs"),
     Check(values.bad_data, "NaN or Inf in the batches"),
     Check(values.bad_values, "NaN or Inf in a parameter or buffer, a negative running variance"),
@@ -48,11 +48,11 @@ CHECKS = (
     Check(channels.exploded_activations, f"activations {channels.LOUD:g} times as large as the input", True),
     Check(channels.silent_branches, "residual branches below 0.0001 of their stream in a trained network"),
     Check(signal.one_feature, f"one feature with {100 * signal.MOST_ENERGY:.0f} % of a LayerNorm's variance", True),
-    Check(order.norm_after_norm, "a norm right behind another"),
-    Check(order.on_the_logits, "a norm on the logits"),
-    Check(order.shared, "a norm with running statistics in several places"),
-    Check(order.dropout, "dropout that raises a running variance by a tenth"),
-    Check(order.idle, "norms that never ran"),
+    Check(norm_order.norm_after_norm, "a norm right behind another"),
+    Check(norm_order.on_the_logits, "a norm on the logits"),
+    Check(norm_order.shared, "a norm with running statistics in several places"),
+    Check(norm_order.dropout, "dropout that raises a running variance by a tenth"),
+    Check(norm_order.idle, "norms that never ran"),
     Check(data.not_normalized, f"inputs with rms above {data.WIDE:g}, or features {data.UNLIKE:g} times apart", True),
     Check(data.padding, f"padding in {100 * data.PADDED:.0f} % of the positions of a batch norm", True),
     Check(data.sorted_batches, "batches sorted by class (from 3 batches)", True),
@@ -62,10 +62,10 @@ CHECKS = (
 )
 
 
-def findings(look: Look) -> Iterator[Finding]:
+def findings(observed: Observations) -> Iterator[Finding]:
     """Of all checks, in their order."""
     for check in CHECKS:
-        yield from check.find(look)
+        yield from check.find(observed)
 
 
 def noticed(synthetic: bool) -> list[str]:

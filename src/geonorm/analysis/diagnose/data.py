@@ -9,11 +9,11 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from ...introspect.pairing import measures_batch
+from ...introspect.shared_channels import measures_batch
 from ..behaviour import labels_of, percent
 from ..readings import NormReading
 from .finding import Finding, part, some
-from .look import FEW_SAMPLES, Look
+from .observations import FEW_SAMPLES, Observations
 
 # Standardized inputs have 1; pixels from 0 to 255 about 70 around a mean of 120.
 WIDE, OFFSET, UNLIKE = 10.0, 5.0, 1e3
@@ -25,10 +25,10 @@ FAR = 5.0  # in spreads of the middle half
 FEW_BATCHES = 3
 
 
-def not_normalized(look: Look) -> Iterator[Finding]:
+def not_normalized(observed: Observations) -> Iterator[Finding]:
     """Inputs on a scale that networks are not made for."""
-    given = look.readings.input
-    if not look.has_data or not given.shape:
+    given = observed.readings.input
+    if not observed.has_data or not given.shape:
         return
     size = math.sqrt(given.mean**2 + given.std**2)
     evidence = f"mean {given.mean:.3g}, standard deviation {given.std:.3g}, largest {given.largest:.3g}"
@@ -44,7 +44,7 @@ def not_normalized(look: Look) -> Iterator[Finding]:
     tiny = 0 < size < 1e-2
     if size <= WIDE and not far and not tiny and unlike < UNLIKE:
         return
-    first = _first_norm(look)
+    first = _first_norm(observed)
     # A norm over the batch takes the scale of the whole input away, but not that of single features.
     bears = first is not None and first.axes in ("batch", "instance") and first.calls and unlike < UNLIKE
     yield Finding(
@@ -64,36 +64,36 @@ def not_normalized(look: Look) -> Iterator[Finding]:
     )
 
 
-def _first_norm(look: Look) -> NormReading | None:
-    return next(iter(look.ran), None)
+def _first_norm(observed: Observations) -> NormReading | None:
+    return next(iter(observed.ran), None)
 
 
-def padding(look: Look) -> Iterator[Finding]:
+def padding(observed: Observations) -> Iterator[Finding]:
     """Padding that counts in the statistics of a batch norm."""
-    if look.readings.input.padded <= PADDED or look.synthetic:
+    if observed.readings.input.padded <= PADDED or observed.synthetic:
         return
-    hit = [r.name for r in look.ran if r.axes in ("batch", "instance") and measures_batch(r.norm)]
+    hit = [r.name for r in observed.ran if r.axes in ("batch", "instance") and measures_batch(r.norm)]
     if hit:
         yield Finding(
             "warning",
             "padding counts",
             hit[0],
             "sequences are padded, and the padding counts in its mean and variance",
-            f"{percent(look.readings.input.padded)} of the positions are padding",
+            f"{percent(observed.readings.input.padded)} of the positions are padding",
             "normalize each position by itself (LayerNorm), or give the mask to a layer of geonorm: norm(x, mask=mask)",
             layers=hit,
-            harm=look.readings.input.padded,
+            harm=observed.readings.input.padded,
         )
 
 
-def sorted_batches(look: Look) -> Iterator[Finding]:
+def sorted_batches(observed: Observations) -> Iterator[Finding]:
     """Batches that differ from each other more than chance allows, as sorted data do."""
-    if not look.has_data:
+    if not observed.has_data:
         return
-    uses = [r for r in look.ran if r.axes == "batch" and measures_batch(r.norm)]
-    if not uses or look.readings.batches < FEW_BATCHES:
+    uses = [r for r in observed.ran if r.axes == "batch" and measures_batch(r.norm)]
+    if not uses or observed.readings.batches < FEW_BATCHES:
         return
-    evidence, sure = _by_labels(look)
+    evidence, sure = _by_labels(observed)
     if not evidence:
         evidence, sure = _by_means(uses)
     if evidence:
@@ -110,10 +110,10 @@ def sorted_batches(look: Look) -> Iterator[Finding]:
         )
 
 
-def _by_labels(look: Look) -> tuple[str, float]:
+def _by_labels(observed: Observations) -> tuple[str, float]:
     """Whether the labels within a batch are alike: the chance that two samples of one batch share theirs."""
-    labels = [found for batch in look.batches if (found := labels_of(batch)) is not None and len(found) > 1]
-    if len(labels) < FEW_BATCHES or len(labels) != len(look.batches):
+    labels = [found for batch in observed.batches if (found := labels_of(batch)) is not None and len(found) > 1]
+    if len(labels) < FEW_BATCHES or len(labels) != len(observed.batches):
         return "", 0.0
     everything = torch.cat(labels)
     classes = int(everything.max()) + 1
@@ -160,14 +160,14 @@ def _by_means(norms: list[NormReading]) -> tuple[str, float]:
     return "", 0.0
 
 
-def outliers(look: Look) -> Iterator[Finding]:
+def outliers(observed: Observations) -> Iterator[Finding]:
     """Places of the data that are far out in most channels, and so many channels whose σ they have blown up.
 
     A channel that answers to one class of the data has heavy tails too. Broken samples show in most channels at once.
     """
-    if not look.has_data:
+    if not observed.has_data:
         return
-    for reading in look.ran:
+    for reading in observed.ran:
         if reading.axes != "batch" or reading.moments.number < 2 * FEW_SAMPLES:
             continue
         low, middle, high = reading.moments.quartiles()

@@ -12,18 +12,18 @@ from torch.utils._pytree import tree_map
 
 from ...introspect.layouts import keeps_statistics
 from ...introspect.observe import Forward, check_readable, filled_batches
+from ..activation_effect import activation_effect
 from ..batch_width import batch_width
 from ..readings import Readings
 from ..sphere import spheres_in
-from ..survival import survival
 from ..watch import read
-from .causes import folded
 from .checks import findings, noticed
+from .common_causes import folded
 from .diagnosis import Diagnosis, Histogram, Overview
 from .evaluation import Evaluation, evaluate
 from .finding import Finding, by_harm
-from .look import Look
-from .mend import mended
+from .fixes import mended
+from .observations import Observations
 
 _MOST_BATCHES = 16
 
@@ -40,9 +40,9 @@ def diagnose(
     """What normalization does in a network, whether it is healthy, and what to do if it is not.
 
     Looks at parameters, buffers and settings, and runs the batches: once with the statistics of each batch, once in
-    evaluation, and once each for ``batch_width`` and ``survival``. Where evaluation and training disagree, copies are
-    recalibrated to see what that changes; ``passes`` counts all of it. A finding says what is wrong, where, by which
-    evidence, and what to do; what follows from another finding is told under it. The model is not changed.
+    evaluation, and once each for ``batch_width`` and ``activation_effect``. Where evaluation and training disagree,
+    copies are recalibrated to see what that changes; ``passes`` counts all of it. A finding says what is wrong, where,
+    by which evidence, and what to do; what follows from another finding is told under it. The model is not changed.
 
     Args:
         model: any model, in the mode it is used in: a norm in evaluation inside a model in training is a finding.
@@ -64,7 +64,7 @@ def diagnose(
         warning 1 momentum is 0: the running statistics never follow the data
         note 0 its bias has no effect, because the norm behind it subtracts the mean; it only costs memory
     """
-    # Within inference mode nothing can be differentiated, which survival needs.
+    # Within inference mode nothing can be differentiated, which activation_effect needs.
     with torch.inference_mode(False), torch.random.fork_rng():
         kept = [_ordinary(batch) for batch in itertools.islice(filled_batches(batches), _MOST_BATCHES)]
         found = _diagnose(model, kept, forward, synthetic, lr)
@@ -83,14 +83,14 @@ def _diagnose(
     widths = lasting = None
     evaluation = Evaluation()
     if readings.failure:
-        missing = dict.fromkeys(("evaluation", "batch_width", "survival"), readings.failure)
+        missing = dict.fromkeys(("evaluation", "batch_width", "activation_effect"), readings.failure)
     else:
         widths = _attempt(batch_width, missing, model, batches, forward)
-        lasting = _attempt(survival, missing, model, batches, forward)
+        lasting = _attempt(activation_effect, missing, model, batches, forward)
         evaluation = _attempt(evaluate, missing, model, batches, forward, readings) or evaluation
-    look = Look(model, batches, forward, readings, evaluation, widths, lasting, synthetic, lr)
+    observed = Observations(model, batches, forward, readings, evaluation, widths, lasting, synthetic, lr)
     before = {name: near.before for name, near in readings.graph.norms.items() if near.before}
-    causes = folded(findings(look), before, list(look.modules))
+    causes = folded(findings(observed), before, list(observed.modules))
     return Diagnosis(
         causes,
         _overview(readings, causes),

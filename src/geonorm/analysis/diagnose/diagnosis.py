@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from ...html.result import Result, figure, html_table, plain
+from ..activation_effect import ActivationEffect
 from ..batch_width import BatchWidth
 from ..behaviour import percent
 from ..sphere import Sphere
-from ..survival import Survival
 from .evaluation import Evaluation
 from .finding import SEVERITIES, Finding, names
 
@@ -86,7 +87,7 @@ class Diagnosis(Result):
         findings: what is wrong or worth knowing, one for each root cause, the most severe and harmful first.
         layers: the norms, each in a line.
         evaluation: how the network answers in evaluation and in training.
-        sphere, batch_width, survival: the diagnostics it rests on; ``None`` where one could not be taken.
+        sphere, batch_width, activation_effect: the diagnostics it rests on; ``None`` where one could not be taken.
         missing: diagnostics that could not be taken, with the reason.
         noticed: what the checks would have noticed.
         model: class of the model.
@@ -103,7 +104,7 @@ class Diagnosis(Result):
     evaluation: Evaluation
     sphere: Sphere | None
     batch_width: BatchWidth | None
-    survival: Survival | None
+    activation_effect: ActivationEffect | None
     missing: dict[str, str]
     noticed: list[str]
     model: str
@@ -113,6 +114,13 @@ class Diagnosis(Result):
     done: list[str] = field(default_factory=list)
     after: Diagnosis | None = None
     fixed: nn.Module | None = field(default=None, repr=False)
+
+    @property
+    def survival(self) -> ActivationEffect | None:
+        """The old name of ``activation_effect``, until 0.3."""
+        message = "Diagnosis.survival is now Diagnosis.activation_effect; survival will go in 0.3"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.activation_effect
 
     def alarms(self) -> list[Finding]:
         """Errors and warnings: what a healthy network does not have."""

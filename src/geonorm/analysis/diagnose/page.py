@@ -27,7 +27,7 @@ def _parts(diagnosis: Diagnosis, title: str) -> list[str]:
     names = [layer.name for layer in diagnosis.layers]
     places = {layer.operation: i for i, layer in enumerate(diagnosis.layers) if layer.operation}
     places |= {name: i for i, name in enumerate(names)}
-    geometry = [part for part in (_spheres(diagnosis), _widths(diagnosis), _survival(diagnosis)) if part]
+    geometry = [part for part in (_spheres(diagnosis), _widths(diagnosis), _activation_effect(diagnosis)) if part]
     return [
         f"<h1>{escape(title)}</h1>",
         _verdict(diagnosis),
@@ -188,8 +188,8 @@ def _widths(diagnosis: Diagnosis) -> str:
     return _section("Batch against width", words, widths, picture)
 
 
-def _survival(diagnosis: Diagnosis) -> str:
-    lasting = diagnosis.survival
+def _activation_effect(diagnosis: Diagnosis) -> str:
+    lasting = diagnosis.activation_effect
     if lasting is None or not lasting.operations:
         return ""
     words = (

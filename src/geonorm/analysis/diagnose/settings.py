@@ -12,7 +12,7 @@ from torch import nn
 from ...introspect.axes import axes_of
 from ...introspect.layouts import is_frozen, keeps_statistics
 from .finding import Finding
-from .look import Look, affine_moved, never_measured
+from .observations import Observations, affine_moved, never_measured
 
 # Below: after a thousand batches four fifths of the running statistics are still their start. Above: they are mostly
 # the last batch. MNASNet is trained with 0.0003, on many batches.
@@ -20,9 +20,9 @@ SLOW, FAST = 2e-4, 0.5
 FEW_VALUES = 32  # per channel and process
 
 
-def momentum(look: Look) -> Iterator[Finding]:
+def momentum(observed: Observations) -> Iterator[Finding]:
     """Momentum far from any useful value."""
-    for reading in look.readings.norms.values():
+    for reading in observed.readings.norms.values():
         norm: Any = reading.norm
         value = getattr(norm, "momentum", None)
         if not keeps_statistics(norm) or value is None:
@@ -58,11 +58,11 @@ def momentum(look: Look) -> Iterator[Finding]:
         )
 
 
-def modes(look: Look) -> Iterator[Finding]:
+def modes(observed: Observations) -> Iterator[Finding]:
     """Norms in evaluation inside a model in training."""
-    if not look.model.training:
+    if not observed.model.training:
         return
-    for reading in look.readings.norms.values():
+    for reading in observed.readings.norms.values():
         norm = reading.norm
         if not keeps_statistics(norm) or not (is_frozen(norm) or not norm.training):
             continue
@@ -80,17 +80,19 @@ def modes(look: Look) -> Iterator[Finding]:
         )
 
 
-def lost_statistics(look: Look) -> Iterator[Finding]:
+def lost_statistics(observed: Observations) -> Iterator[Finding]:
     """Running statistics at their start, in a model that is used or was trained."""
-    norms = {r.name: r.norm for r in look.readings.norms.values() if keeps_statistics(r.norm) and not is_frozen(r.norm)}
+    norms = {
+        r.name: r.norm for r in observed.readings.norms.values() if keeps_statistics(r.norm) and not is_frozen(r.norm)
+    }
     lost = [name for name, norm in norms.items() if never_measured(norm)]
     if not lost:
         return
     counted = [getattr(norms[name], "num_batches_tracked", None) for name in lost]
     moved = [name for name in lost if affine_moved(norms[name])]
     some_measured = len(lost) < len(norms)
-    in_use = not look.model.training
-    if not in_use and not moved and not (some_measured and look.is_trained):
+    in_use = not observed.model.training
+    if not in_use and not moved and not (some_measured and observed.is_trained):
         return  # a fresh model
     why = "the model is in evaluation" if in_use else "γ and β were trained"
     if some_measured:
@@ -108,15 +110,15 @@ def lost_statistics(look: Look) -> Iterator[Finding]:
     )
 
 
-def frozen_parameters(look: Look) -> Iterator[Finding]:
+def frozen_parameters(observed: Observations) -> Iterator[Finding]:
     """γ and β that do not learn beside running statistics that move."""
-    anything = any(p.requires_grad for p in look.model.parameters())
+    anything = any(p.requires_grad for p in observed.model.parameters())
     found = []
-    for reading in look.readings.norms.values():
+    for reading in observed.readings.norms.values():
         norm: Any = reading.norm
         own = [p for p in (getattr(norm, "weight", None), getattr(norm, "bias", None)) if isinstance(p, nn.Parameter)]
         moving = keeps_statistics(norm) and not is_frozen(norm) and norm.training and norm.momentum != 0
-        if own and moving and look.model.training and not any(p.requires_grad for p in own):
+        if own and moving and observed.model.training and not any(p.requires_grad for p in own):
             found.append(reading.name)
     if found and anything:
         yield Finding(
@@ -131,15 +133,15 @@ def frozen_parameters(look: Look) -> Iterator[Finding]:
         )
 
 
-def not_synced(look: Look) -> Iterator[Finding]:
+def not_synced(observed: Observations) -> Iterator[Finding]:
     """Batch norms over a few samples in each of several processes."""
-    wrapped = isinstance(look.model, nn.parallel.DistributedDataParallel)
+    wrapped = isinstance(observed.model, nn.parallel.DistributedDataParallel)
     size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     if size < 2:
         return
     alone = [
         r.name
-        for r in look.ran
+        for r in observed.ran
         if r.axes == "batch"
         and not isinstance(r.norm, nn.SyncBatchNorm)
         and getattr(r.norm, "process_group", None) is None
@@ -147,7 +149,7 @@ def not_synced(look: Look) -> Iterator[Finding]:
         and not is_frozen(r.norm)
     ]
     if alone:
-        values = min(r.values for r in look.ran if r.name in alone)
+        values = min(r.values for r in observed.ran if r.name in alone)
         yield Finding(
             "warning",
             "not synced",
@@ -159,9 +161,9 @@ def not_synced(look: Look) -> Iterator[Finding]:
         )
 
 
-def few_features(look: Look) -> Iterator[Finding]:
+def few_features(observed: Observations) -> Iterator[Finding]:
     """LayerNorm over a single value."""
-    for reading in look.readings.norms.values():
+    for reading in observed.readings.norms.values():
         norm: Any = reading.norm
         if axes_of(norm) == "layer" and torch.Size(norm.normalized_shape).numel() == 1:
             yield single_value(reading.name, "each sample has one value to normalize: the output is constant")

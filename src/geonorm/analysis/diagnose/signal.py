@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 from ..behaviour import percent
 from .finding import Finding
-from .look import Look
+from .observations import Observations
 
 # A standard normal input leaves tanh 61 %, and sigmoid 83 %, of its largest slope on average.
 FLAT_SHARE, LITTLE_SLOPE = 0.6, 0.2
 MOST_ENERGY = 0.8
 
 
-def saturated(look: Look) -> Iterator[Finding]:
+def saturated(observed: Observations) -> Iterator[Finding]:
     """Sigmoids and tanh inside the network that are flat for most values."""
-    if look.synthetic:
+    if observed.synthetic:
         return
-    for reading in look.readings.bounded.values():
+    for reading in observed.readings.bounded.values():
         if not reading.calls or reading.last:  # at the output, sure answers are wanted
             continue
         flat, slope = reading.flat / reading.calls, reading.slope / reading.calls
@@ -33,11 +33,11 @@ def saturated(look: Look) -> Iterator[Finding]:
             )
 
 
-def one_feature(look: Look) -> Iterator[Finding]:
+def one_feature(observed: Observations) -> Iterator[Finding]:
     """A feature that holds nearly all of what a LayerNorm divides by."""
-    if look.synthetic:
+    if observed.synthetic:
         return
-    for reading in look.ran:
+    for reading in observed.ran:
         if reading.energy is None or reading.values < 8:
             continue
         share = reading.energy[0] / reading.energy[1]

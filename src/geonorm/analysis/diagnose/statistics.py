@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from ...introspect.layouts import keeps_statistics
-from ...introspect.pairing import measures_batch
+from ...introspect.shared_channels import measures_batch
 from ..behaviour import compare, percent
 from ..readings import NormReading
 from ..sphere import collapsed_channels
 from .evaluation import only_layer
 from .finding import Finding, part, some
-from .look import Look, never_measured
+from .observations import Observations, never_measured
 from .settings import single_value
 
 # The relative error of a variance from B values is √(2/B): a third at 16.
@@ -25,9 +25,9 @@ OFF, APART = 0.15, 0.4
 BAD, WORSE = 0.15, 0.5  # share of answers that change
 
 
-def too_few_values(look: Look) -> Iterator[Finding]:
+def too_few_values(observed: Observations) -> Iterator[Finding]:
     """Norms over one, two or a few values."""
-    for reading in look.ran:
+    for reading in observed.ran:
         uses_batch = reading.axes != "batch" or measures_batch(reading.norm)
         if reading.values == 1 and uses_batch:
             yield single_value(
@@ -44,13 +44,13 @@ def too_few_values(look: Look) -> Iterator[Finding]:
                 harm=1.0,
             )
         elif reading.axes == "batch" and uses_batch and 2 < reading.values <= FEW_VALUES:
-            yield _small_batch(reading, look)
+            yield _small_batch(reading, observed)
 
 
-def _small_batch(reading: NormReading, look: Look) -> Finding:
+def _small_batch(reading: NormReading, observed: Observations) -> Finding:
     width = None
-    if look.widths is not None:
-        width = next((w for w in look.widths.layers if w.norm == reading.name), None)
+    if observed.widths is not None:
+        width = next((w for w in observed.widths.layers if w.norm == reading.name), None)
     seen = hidden = ""
     if width is not None:
         seen = f"; {width.name} before it has width {width.width} and rank {width.rank}"
@@ -68,9 +68,9 @@ def _small_batch(reading: NormReading, look: Look) -> Finding:
     )
 
 
-def eps(look: Look) -> Iterator[Finding]:
+def eps(observed: Observations) -> Iterator[Finding]:
     """An eps that is a large part of what a norm divides by."""
-    for reading in look.ran:
+    for reading in observed.ran:
         norm: Any = reading.norm
         value = getattr(norm, "eps", None)
         if not isinstance(value, float) or not value or reading.values < 3:
@@ -110,17 +110,17 @@ def _large_eps(name: str, value: float, evidence: str, channels: list[int], harm
     )
 
 
-def stale(look: Look) -> Iterator[Finding]:
+def stale(observed: Observations) -> Iterator[Finding]:
     """Running statistics that are not those of these batches: judged by what the network answers, then by layer."""
-    if not look.has_data or look.readings.failure or (look.model.training and not _has_settled(look)):
+    if not observed.has_data or observed.readings.failure or (observed.model.training and not _has_settled(observed)):
         return
-    harm = look.evaluation.harm()
-    channels = {r.name: found for r in look.ran if (found := off_channels(r, look.readings.samples))}
+    harm = observed.evaluation.harm()
+    channels = {r.name: found for r in observed.ran if (found := off_channels(r, observed.readings.samples))}
     blamed = sorted(
-        [name for name, off in look.evaluation.local.items() if off > OFF],
-        key=lambda name: -look.evaluation.local[name],
+        [name for name, off in observed.evaluation.local.items() if off > OFF],
+        key=lambda name: -observed.evaluation.local[name],
     )
-    apart = bool(blamed) and look.evaluation.local[blamed[0]] > APART
+    apart = bool(blamed) and observed.evaluation.local[blamed[0]] > APART
     if not channels and not (harm and blamed) and not apart:
         return
     worst = blamed[0] if blamed else next(iter(channels))
@@ -132,8 +132,8 @@ def stale(look: Look) -> Iterator[Finding]:
         severity,
         "stale statistics",
         first,
-        _what(look, harm),
-        f"{_evidence(look, first)}{_one_layer(look, first, harm)}",
+        _what(observed, harm),
+        f"{_evidence(observed, first)}{_one_layer(observed, first, harm)}",
         "geonorm.recalibrate(model, batches), if these batches are what the model is for; if not, prepare them as the "
         "training data were (scale, mean, order of channels)",
         channels.get(first, []),
@@ -143,9 +143,9 @@ def stale(look: Look) -> Iterator[Finding]:
     )
 
 
-def _has_settled(look: Look) -> bool:
+def _has_settled(observed: Observations) -> bool:
     """Whether running statistics have had the batches that they need to forget their start."""
-    for reading in look.readings.norms.values():
+    for reading in observed.readings.norms.values():
         norm: Any = reading.norm
         batches = getattr(norm, "num_batches_tracked", None)
         momentum = getattr(norm, "momentum", None)
@@ -154,18 +154,18 @@ def _has_settled(look: Look) -> bool:
     return True
 
 
-def _what(look: Look, harm: float) -> str:
+def _what(observed: Observations, harm: float) -> str:
     if not harm:
         return "the running statistics are not those of these batches; so far this moves the outputs little"
-    gap = look.evaluation.agreement
+    gap = observed.evaluation.agreement
     assert gap is not None
     if gap.predictions is not None:
         return f"evaluation and training disagree on {percent(gap.predictions.share)} of the samples"
     return f"outputs in evaluation and in training differ by {percent(gap.moved)} of their spread"
 
 
-def _evidence(look: Look, layer: str) -> str:
-    found = look.evaluation
+def _evidence(observed: Observations, layer: str) -> str:
+    found = observed.evaluation
     said = []
     if found.gap is not None:
         cured = found.cured
@@ -174,13 +174,13 @@ def _evidence(look: Look, layer: str) -> str:
             said.append(f"evaluation and training then agree on {percent(1 - cured.predictions.share)}")
     if found.now is not None and found.then is not None:
         said.append(f"accuracy {percent(found.now.share)}, recalibrated {percent(found.then.share)}")
-    said.append(_statistics(look, layer))
+    said.append(_statistics(observed, layer))
     return "; ".join(part for part in said if part)
 
 
-def _statistics(look: Look, layer: str) -> str:
+def _statistics(observed: Observations, layer: str) -> str:
     """How the running statistics of one norm compare with what was measured."""
-    reading = next((r for r in look.ran if r.name == layer), None)
+    reading = next((r for r in observed.ran if r.name == layer), None)
     if reading is None or not reading.moments.batches:
         return ""
     norm: Any = reading.norm
@@ -199,16 +199,16 @@ def _statistics(look: Look, layer: str) -> str:
     )
 
 
-def _one_layer(look: Look, layer: str, harm: float) -> str:
+def _one_layer(observed: Observations, layer: str, harm: float) -> str:
     """How much of it one norm explains."""
-    if not harm or look.evaluation.gap is None or len(look.evaluation.local) < 2:
+    if not harm or observed.evaluation.gap is None or len(observed.evaluation.local) < 2:
         return ""
     name = "" if layer == "(model)" else layer
-    if name not in look.evaluation.local:
+    if name not in observed.evaluation.local:
         return ""
-    alone = compare(only_layer(look.model, name, look.batches, look.forward), look.readings.answers)
-    look.evaluation.passes += 2
-    before = look.evaluation.agreement
+    alone = compare(only_layer(observed.model, name, observed.batches, observed.forward), observed.readings.answers)
+    observed.evaluation.passes += 2
+    before = observed.evaluation.agreement
     if alone is None or before is None:
         return ""
     if alone.predictions is not None and before.predictions is not None:

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from ...introspect.observe import as_float, copy_of, measure_batches
 from ..behaviour import answers
 from .finding import Finding
-from .look import Look
+from .observations import Observations
 
 _HALF = {torch.float16: ("float16", 65504.0), torch.bfloat16: ("bfloat16", 3.4e38)}
 
 
-def bad_values(look: Look) -> Iterator[Finding]:
+def bad_values(observed: Observations) -> Iterator[Finding]:
     """In parameters and buffers."""
-    parameters, buffers = list(look.model.named_parameters()), list(look.model.named_buffers())
+    parameters, buffers = list(observed.model.named_parameters()), list(observed.model.named_buffers())
     for name, tensor in (*parameters, *buffers):
         what = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
         layer, _, own = name.rpartition(".")
@@ -50,9 +50,9 @@ def bad_values(look: Look) -> Iterator[Finding]:
             )
 
 
-def bad_data(look: Look) -> Iterator[Finding]:
+def bad_data(observed: Observations) -> Iterator[Finding]:
     """In the batches."""
-    if look.readings.bad_data:
+    if observed.readings.bad_data:
         yield Finding(
             "error",
             "bad data",
@@ -64,31 +64,31 @@ def bad_data(look: Look) -> Iterator[Finding]:
         )
 
 
-def failure(look: Look) -> Iterator[Finding]:
+def failure(observed: Observations) -> Iterator[Finding]:
     """What the model raised."""
-    if look.readings.failure:
+    if observed.readings.failure:
         yield Finding(
             "error",
             "does not run",
             "(model)",
             "the model fails on these batches; nothing behind that point was looked at",
-            look.readings.failure,
+            observed.readings.failure,
             "fix the model, or say how to call it with forward=",
             harm=1.0,
         )
 
 
-def bad_activations(look: Look) -> Iterator[Finding]:
+def bad_activations(observed: Observations) -> Iterator[Finding]:
     """NaN or Inf on the way through the network, from finite batches."""
-    if look.readings.bad_data:
+    if observed.readings.bad_data:
         return
-    broken = [r for r in look.readings.norms.values() if r.bad]
-    answered = [answer for answer in look.readings.answers if answer is not None]
+    broken = [r for r in observed.readings.norms.values() if r.bad]
+    answered = [answer for answer in observed.readings.answers if answer is not None]
     wrong = any(not bool(answer.isfinite().all()) for answer in answered)
     if not broken and not wrong:
         return
     layer = broken[0].name if broken else "(output)"
-    half = _overflow(look)
+    half = _overflow(observed)
     if half is not None:
         yield half
         return
@@ -106,13 +106,13 @@ def bad_activations(look: Look) -> Iterator[Finding]:
     )
 
 
-def _overflow(look: Look) -> Finding | None:
+def _overflow(observed: Observations) -> Finding | None:
     """Whether NaN and Inf go away in float32: then the dtype is the cause."""
-    dtypes = {p.dtype for p in look.model.parameters() if p.dtype in _HALF}
-    if not dtypes or any(not bool(p.isfinite().all()) for p in look.model.parameters()):
+    dtypes = {p.dtype for p in observed.model.parameters() if p.dtype in _HALF}
+    if not dtypes or any(not bool(p.isfinite().all()) for p in observed.model.parameters()):
         return None
     name, limit = _HALF[next(iter(dtypes))]
-    wide = copy_of(look.model).float()
+    wide = copy_of(observed.model).float()
     measure_batches(wide)
     sizes: dict[str, float] = {}
 
@@ -126,9 +126,9 @@ def _overflow(look: Look) -> Finding | None:
     for layer, module in wide.named_modules():
         if layer:
             module.register_forward_hook(watch(layer))
-    batches = [as_float(batch) for batch in look.batches]
+    batches = [as_float(batch) for batch in observed.batches]
     try:
-        given = answers(wide, batches, look.forward)
+        given = answers(wide, batches, observed.forward)
     except (RuntimeError, TypeError, ValueError):
         return None
     if not all(answer is None or bool(answer.isfinite().all()) for answer in given):

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from ...introspect.axes import axes_of
 from ...introspect.known_invariances import known_units
 from ...introspect.layouts import keeps_statistics
-from ...introspect.pairing import TRANSPOSED, could_share_channels, is_held
+from ...introspect.shared_channels import TRANSPOSED, could_share_channels, stays_in_evaluation
 from .finding import Finding, part, some
-from .look import Look
+from .observations import Observations
 
 # Rows of fresh weights have a length near 1. At 100 the effective learning rate is 10,000 times smaller.
 HUGE, TINY = 100.0, 1e-3
@@ -22,21 +22,21 @@ NO_RATE = 1e-6
 _PARALLEL = 1e-6
 
 
-def _pairs(look: Look) -> Iterator[tuple[str, Any, str, nn.Module]]:
+def _pairs(observed: Observations) -> Iterator[tuple[str, Any, str, nn.Module]]:
     """Operations with the norm behind each, where it takes away the size of a row."""
-    for name, near in look.readings.graph.norms.items():
-        norm = look.modules[name]
+    for name, near in observed.readings.graph.norms.items():
+        norm = observed.modules[name]
         if near.before is None or axes_of(norm) not in ("batch", "instance"):
             continue  # others keep the size of a row, and its bias
-        operation = look.modules[near.before]
-        if could_share_channels(operation, norm) and not is_held(norm, look.model):
+        operation = observed.modules[near.before]
+        if could_share_channels(operation, norm) and not stays_in_evaluation(norm, observed.model):
             yield near.before, operation, name, norm
 
 
-def redundant_bias(look: Look) -> Iterator[Finding]:
+def redundant_bias(observed: Observations) -> Iterator[Finding]:
     """Biases that a norm subtracts again."""
     found, values = [], 0
-    for name, operation, _, norm in _pairs(look):
+    for name, operation, _, norm in _pairs(observed):
         # A center removed in part, or put back by a shift, leaves a part of the bias.
         learned = getattr(norm, "alpha", None) is not None
         if operation.bias is None or learned or getattr(norm, "alpha_start", 1.0) != 1:
@@ -59,9 +59,9 @@ def redundant_bias(look: Look) -> Iterator[Finding]:
         )
 
 
-def duplicates(look: Look) -> Iterator[Finding]:
+def duplicates(observed: Observations) -> Iterator[Finding]:
     """Rows of a weight that point the same way."""
-    for name, operation, norm_name, _ in _pairs(look):
+    for name, operation, norm_name, _ in _pairs(observed):
         if isinstance(operation, TRANSPOSED):
             continue
         weight: Tensor = operation.weight.detach().flatten(1).double()
@@ -90,9 +90,9 @@ def duplicates(look: Look) -> Iterator[Finding]:
         )
 
 
-def sizes(look: Look) -> Iterator[Finding]:
+def sizes(observed: Observations) -> Iterator[Finding]:
     """Weights whose size a norm hides, until the learning rate or eps shows it."""
-    model, graph = look.model, look.readings.graph
+    model, graph = observed.model, observed.readings.graph
     parameters = dict(model.named_parameters())
     found: dict[str, list[tuple[str, float, bool]]] = {}
     # A model in evaluation is asked about its next training.
@@ -103,7 +103,7 @@ def sizes(look: Look) -> Iterator[Finding]:
         lengths = weight.movedim(known.dim, 0).flatten(1).double().norm(dim=1)
         size = float(lengths.square().mean().sqrt())
         layer = name.rsplit(".parametrizations", 1)[0].removesuffix(".weight")
-        slow = look.lr is not None and size > 0 and look.lr / size**2 < NO_RATE
+        slow = observed.lr is not None and size > 0 and observed.lr / size**2 < NO_RATE
         if size > HUGE or slow:
             found.setdefault("huge weights", []).append((layer, size, known.bias is not None))
         elif size < TINY and bool((lengths > 0).any()):
@@ -120,15 +120,15 @@ def sizes(look: Look) -> Iterator[Finding]:
                 harm=len(small) / len(lengths),
             )
     for kind, entries in found.items():
-        yield _scaled(look, kind, entries)
+        yield _scaled(observed, kind, entries)
 
 
-def _scaled(look: Look, kind: str, entries: list[tuple[str, float, bool]]) -> Finding:
+def _scaled(observed: Observations, kind: str, entries: list[tuple[str, float, bool]]) -> Finding:
     layers = [layer for layer, _, _ in entries]
     along = ", the bias with them," if any(biased for _, _, biased in entries) else ""
     worst = (max if kind == "huge weights" else min)(entries, key=lambda entry: entry[1])
-    again = any(keeps_statistics(norm) for norm in look.modules.values())
-    rate = "" if look.lr is None else f"; at lr={look.lr:g}, lr/‖w‖² is {look.lr / worst[1] ** 2:.2g}"
+    again = any(keeps_statistics(norm) for norm in observed.modules.values())
+    rate = "" if observed.lr is None else f"; at lr={observed.lr:g}, lr/‖w‖² is {observed.lr / worst[1] ** 2:.2g}"
     then = "; then geonorm.recalibrate(model, batches) for evaluation" if again else ""
     if kind == "huge weights":
         what = (

@@ -15,7 +15,7 @@ from ...introspect.invariance import Unit
 from ...introspect.scale_parts import parts_by_table, parts_of
 from ...introspect.select import check_model
 from .log import Growth, Log
-from .norms import Look, norm_watches
+from .norms import NormHook, norm_watches
 from .weights import WeightWatch
 
 
@@ -129,7 +129,7 @@ class Monitor:
         self._is_armed = True
         for norm in self._norms:
             norm.forget()
-            self._handles.append(norm.module.register_forward_pre_hook(Look(norm), with_kwargs=True))
+            self._handles.append(norm.module.register_forward_pre_hook(NormHook(norm), with_kwargs=True))
         for weight in self._weights:
             weight.forget()
         if self._optimizer is not None:

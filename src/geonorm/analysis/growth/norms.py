@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ...functional import guard
+from ...introspect.graph import trace
 from ...introspect.layouts import is_norm, is_ours, layout_of
-from ...introspect.pairing import TRANSPOSED, could_share_channels, dimensions_of_channels
-from ...introspect.pairs import trace
-from ...surgery.gauge import share_of
+from ...introspect.shared_channels import TRANSPOSED, could_share_channels, dimensions_of_channels
+from ...surgery.stat_accumulator import share_of
 from .guard import GuardWatch, is_guarded
 
 
@@ -37,7 +37,7 @@ def norm_watches(model: nn.Module) -> list[NormWatch]:
     return found
 
 
-class Look:
+class NormHook:
     """The hook of a watch. A copy of the model, or a file with it, is not watched: there it takes itself away."""
 
     def __init__(self, watch: NormWatch | None = None) -> None:
@@ -50,11 +50,11 @@ class Look:
         for key in [key for key, hook in module._forward_pre_hooks.items() if hook is self]:
             del module._forward_pre_hooks[key], module._forward_pre_hooks_with_kwargs[key]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Look:
-        return Look()
+    def __deepcopy__(self, memo: dict[int, Any]) -> NormHook:
+        return NormHook()
 
-    def __reduce__(self) -> tuple[type[Look], tuple[()]]:
-        return Look, ()
+    def __reduce__(self) -> tuple[type[NormHook], tuple[()]]:
+        return NormHook, ()
 
 
 class NormWatch:

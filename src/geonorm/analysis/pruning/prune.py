@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...html.result import Result, figure
-from ...introspect.observe import call_model, check_readable, filled_batches, labelled, uncompiled, undisturbed
+from ...introspect.observe import call_model, check_readable, filled_batches, labelled, state_restored, uncompiled
 from ...introspect.progress import progress
 from ...robust.accuracy import Accuracy, count_correct, wilson
 from .channels import Drop, OutputGram, channel_norms, masked, output_grams
@@ -151,7 +151,7 @@ def prune(
         raise ValueError(f"expected rules out of {tuple(_RULES)} (got {tuple(rules)})")
     norms = channel_norms(model)
     given = list(filled_batches(batches))
-    with undisturbed(model), torch.no_grad(), uncompiled():
+    with state_restored(model), torch.no_grad(), uncompiled():
         model.eval()
         grams = output_grams(model, norms, given)
         layers = [_Layer(name, norm, grams[name]) for name, norm in norms.items() if grams[name].count]

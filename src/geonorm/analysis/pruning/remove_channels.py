@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...introspect.graph import is_operation, trace
 from ...introspect.layouts import is_ours
-from ...introspect.pairing import TRANSPOSED
-from ...introspect.pairs import is_operation, trace
 from ...introspect.select import check_model
+from ...introspect.shared_channels import TRANSPOSED
 from ...surgery.report import Change, Left, Report
 from .channels import Drop, channel_norms
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..extras import need
+from ..extras import require
 from .errors import DataError
 
 
@@ -17,7 +17,7 @@ def read_array(path: Path, again: str, memory_map: bool = False) -> Any:
         again: how to get it, for the message.
         memory_map: leave the content on disk until it is asked for.
     """
-    numpy = need("numpy", "numpy")
+    numpy = require("numpy", "numpy")
     try:
         found = numpy.load(path, allow_pickle=False, mmap_mode="r" if memory_map else None)
     except FileNotFoundError as error:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..extras import need
+from ..extras import require
 from .checksums import check_md5
 from .download import ARCHIVES, fetch
 from .errors import DataError
@@ -160,7 +160,7 @@ def _split(pixels: Any, labels: Any, kept: torch.Tensor, side: int) -> Split:
 
 
 def _read_official(folder: Path, layout: Official) -> tuple[Any, Any, Any, Any, list[str]]:
-    numpy = need("numpy", "numpy")
+    numpy = require("numpy", "numpy")
     found: list[Any] = []
     for files, size in zip((layout.train, layout.test), layout.sizes, strict=True):
         parts = [_read_batch(folder / file, digest, layout) for file, digest in files.items()]
@@ -176,7 +176,7 @@ def _read_official(folder: Path, layout: Official) -> tuple[Any, Any, Any, Any, 
 
 def _read_batch(path: Path, digest: str, layout: Official) -> tuple[Any, Any]:
     """Pixels (uint8, NCHW) and labels of one official file."""
-    numpy = need("numpy", "numpy")
+    numpy = require("numpy", "numpy")
     check_md5(path, digest, SOURCE)
     content = read_plain(path)
     pixels, labels = content.get(b"data"), content.get(layout.labels)

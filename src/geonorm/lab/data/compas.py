@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..extras import need
+from ..extras import require
 from .places import find
 from .tables import check_length, column, one_of, read_rows
 from .task import Split, Task, statistics
@@ -47,7 +47,7 @@ def compas(target: str = "is_recid", seed: int = 42) -> Task:
     x, y = torch.tensor(columns).T.contiguous(), torch.tensor(labels)
     other, male = x[:, 7] == 1, x[:, 6] == 1
     everyone = Split(x, y, torch.stack([~other, other, ~male, male], 1))
-    split = need("sklearn.model_selection", "scikit-learn").train_test_split
+    split = require("sklearn.model_selection", "scikit-learn").train_test_split
     train, test = (everyone.take(torch.tensor(part)) for part in split(range(len(y)), test_size=0.3, random_state=seed))
     mean, std = statistics(train.tensor())
     return Task(

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ..extras import need
+from ..extras import require
 from .task import Split, Task, check_share, drawn, statistics
 
 
@@ -18,7 +18,7 @@ def digits(test_share: float = 0.2, seed: int = 0) -> Task:
         seed: of the split, which is not a published one.
     """
     check_share(test_share)
-    found = need("sklearn.datasets", "scikit-learn").load_digits()
+    found = require("sklearn.datasets", "scikit-learn").load_digits()
     x = torch.from_numpy(found.images).float().unsqueeze(1) / 16
     y = torch.from_numpy(found.target).long()
     is_test = torch.zeros(len(y), dtype=torch.bool)

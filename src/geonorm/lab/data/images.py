@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..extras import need
+from ..extras import require
 from .errors import DataError
 
 # Of ImageNet's pixels, as torchvision's models and DORO's CelebA code have them: computing one's own would mean reading
@@ -65,7 +65,7 @@ class ImageFiles:
 
 def open_image(path: Path) -> Any:
     """A decoded RGB image (pillow)."""
-    pillow = need("PIL.Image", "pillow")
+    pillow = require("PIL.Image", "pillow")
     try:
         with pillow.open(path) as image:
             return image.convert("RGB")
@@ -78,6 +78,6 @@ def open_image(path: Path) -> Any:
 
 def as_tensor(image: Any) -> Tensor:
     """An RGB image as float32 in [0, 1], CHW."""
-    numpy = need("numpy", "numpy")
+    numpy = require("numpy", "numpy")
     pixels = torch.from_numpy(numpy.asarray(image).copy())
     return pixels.permute(2, 0, 1).float() / 255

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..extras import need
+from ..extras import require
 from .arrays import read_array
 from .errors import DataError
 from .images import open_image
@@ -34,7 +34,7 @@ class Mosaics(NamedTuple):
 
 def read_mosaics(folder: Path, layout: Mosaics) -> tuple[Any, Any, Any, Any]:
     """Training pixels (uint8, NCHW) and labels, test pixels and labels."""
-    numpy = need("numpy", "numpy")
+    numpy = require("numpy", "numpy")
     found = []
     for part, files, expected in zip(("train", "test"), (layout.train, layout.test), layout.per_class, strict=True):
         labels = _read_labels(folder / f"{part}_labels.npy")
@@ -60,7 +60,7 @@ def read_mosaics(folder: Path, layout: Mosaics) -> tuple[Any, Any, Any, Any]:
 
 def _read_tiles(path: Path) -> Any:
     """Images of a mosaic, row by row, uint8, NCHW."""
-    numpy = need("numpy", "numpy")
+    numpy = require("numpy", "numpy")
     pixels = numpy.asarray(open_image(path))
     height, width = pixels.shape[:2]
     if height % _TILE or width % _TILE:

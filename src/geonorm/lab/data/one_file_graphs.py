@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..extras import need
+from ..extras import require
 from .errors import DataError
 
 
 def read_graphs(path: Path) -> list[Any]:
     """Graphs of torch_geometric; a node's feature is its tag, one column per tag in ascending order."""
-    data = need("torch_geometric.data", "torch_geometric")
+    data = require("torch_geometric.data", "torch_geometric")
     numbers = iter(_lines(path))
     graphs: list[tuple[int, list[int], list[list[int]]]] = []
     try:

@@ -8,7 +8,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from ..extras import need
+from ..extras import require
 from .errors import DataError
 
 
@@ -77,7 +77,7 @@ class _Plain(pickle.Unpickler):
 
 def read_plain(path: Path) -> dict[bytes, Any]:
     """A pickled dict with byte strings as keys; arrays become uint8 arrays of numpy."""
-    numpy = need("numpy", "numpy")
+    numpy = require("numpy", "numpy")
     try:
         found = _Plain(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     except Exception as error:  # a damaged pickle can fail in any way

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..extras import need
+from ..extras import require
 from .task import Split, Task
 
 
@@ -32,7 +32,7 @@ def regular_graphs(train_size: int = 300, test_size: int = 300, classes: int = 3
 
 
 def _drawn(size: int, classes: int, generator: torch.Generator) -> Split:
-    data = need("torch_geometric.data", "torch_geometric")
+    data = require("torch_geometric.data", "torch_geometric")
     y = torch.arange(size) % classes
     graphs: list[Any] = []
     for label in y:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..extras import need
+from ..extras import require
 from .errors import DataError
 from .images import ImageFiles
 
@@ -116,7 +116,9 @@ class Task:
     def fold(self, number: int, k: int = 10, seed: int = 0) -> Task:
         """One of the ``folds``, counted from 0: each copies all samples, so large data take one at a time."""
         pool = self.pool()
-        splitter = need("sklearn.model_selection", "scikit-learn").StratifiedKFold(k, shuffle=True, random_state=seed)
+        splitter = require("sklearn.model_selection", "scikit-learn").StratifiedKFold(
+            k, shuffle=True, random_state=seed
+        )
         train, test = list(splitter.split(pool.y.numpy(), pool.y.numpy()))[number]
         return self._fold(pool, torch.from_numpy(train), torch.from_numpy(test))
 
@@ -201,7 +203,7 @@ def drawn(y: Sequence[int] | Tensor, size: int | None, seed: int) -> Tensor:
     labels = torch.as_tensor(y)
     if size is None or size >= len(labels):
         return torch.arange(len(labels))
-    split = need("sklearn.model_selection", "scikit-learn").train_test_split
+    split = require("sklearn.model_selection", "scikit-learn").train_test_split
     number = len(labels.unique())
     if not number <= size <= len(labels) - number:
         raise ValueError(f"expected a size from {number} to {len(labels) - number} or all {len(labels)} (got {size})")

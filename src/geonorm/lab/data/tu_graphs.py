@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..extras import need
+from ..extras import require
 from .errors import DataError
 from .one_file_graphs import read_folds, read_graphs
 from .places import find
@@ -108,7 +108,7 @@ def tu_graphs(name: str, layout: str = "tu", test_share: float = 0.1, seed: int 
 
 def _through_torch_geometric(raw: Path, name: str) -> list[Any]:
     """TUDataset on a copy: it writes what it computes beside the files, and downloads what it does not find."""
-    datasets = need("torch_geometric.datasets", "torch_geometric")
+    datasets = require("torch_geometric.datasets", "torch_geometric")
     _check_files(raw, name)
     with tempfile.TemporaryDirectory(prefix="geonorm-") as work:
         copy = Path(work) / name / "raw"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...nn.graphnorm import AugGraphNorm
-from ..extras import need
+from ..extras import require
 from .neighbours import Neighbours
 from .parts import MakeNorm, make_activation, norm_maker, scaled
 
@@ -75,7 +75,7 @@ class GraphNet(nn.Module):
         depth: float = 1.0,
     ) -> None:
         super().__init__()
-        geometric = need("torch_geometric.nn", "torch_geometric")
+        geometric = require("torch_geometric.nn", "torch_geometric")
         if kind not in ("gcn", "gin"):
             raise ValueError(f"expected kind to be 'gcn' or 'gin' (got {kind!r})")
         make, wide = norm_maker(norm, dim=1), scaled(hidden, width)
@@ -112,6 +112,6 @@ class GraphNet(nn.Module):
         """The edges with weight 1, or for a GCN divided by the roots of the degrees at both ends."""
         if self.perceptrons:
             return Neighbours(edges, torch.ones(edges.shape[1], dtype=x.dtype), len(x))
-        norm = need("torch_geometric.nn.conv.gcn_conv", "torch_geometric").gcn_norm
+        norm = require("torch_geometric.nn.conv.gcn_conv", "torch_geometric").gcn_norm
         edges, weights = norm(edges, None, len(x), add_self_loops=self.self_loops, dtype=x.dtype)
         return Neighbours(edges, weights, len(x))

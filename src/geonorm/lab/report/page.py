@@ -11,12 +11,12 @@ from ...html.document import Cell, document, read, sortable
 from ..info import facts
 from ..results import Column, mean_and_deviation
 from ..statistics import Summary
-from . import again, charts, pictures
+from . import charts, pictures, rerun
 from .contents import Contents, within_reach
+from .labels import called, probability, signed
 from .palette import COLOURS, looks
-from .phrases import called, probability, signed
 from .series import View, exponents, learning
-from .words import cautions, column_sentence, short_answer
+from .verdict_text import cautions, column_sentence, short_answer
 
 
 def page(contents: Contents) -> str:
@@ -43,7 +43,7 @@ def _parts(contents: Contents, title: str) -> list[str]:
         *_cost(contents),
         "<h2>What the norms are</h2>",
         _norms(contents),
-        *_again(contents),
+        *_rerun(contents),
     ]
 
 
@@ -183,17 +183,17 @@ def _norms(contents: Contents) -> str:
     return f'<p class="soft">{escape(pictures.explanation())}</p><ul class="norms">{"".join(cards)}</ul>'
 
 
-def _again(contents: Contents) -> list[str]:
+def _rerun(contents: Contents) -> list[str]:
     comparison = contents.comparison
     words = (
         "With the two functions that give the data and the model:"
-        if again.has_own_functions(comparison)
+        if rerun.has_own_functions(comparison)
         else "With the recipe below in <code>recipe.toml</code>; what is in the results file is not repeated:"
     )
     known = facts()
     values = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(known[name])}</dd></div>" for name in _VERSIONS)
     return [
-        f"<h2>To do it again</h2><p>{words}</p><pre>{escape(again.command(comparison))}</pre>",
-        f"<pre>{escape(again.recipe(comparison))}</pre>",
+        f"<h2>To do it again</h2><p>{words}</p><pre>{escape(rerun.command(comparison))}</pre>",
+        f"<pre>{escape(rerun.recipe(comparison))}</pre>",
         f'<p class="soft">The report was written with:</p><dl class="facts">{values}</dl>',
     ]

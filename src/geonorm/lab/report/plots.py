@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...html.result import figure
-from ..extras import need
+from ..extras import require
 from .contents import Contents, costs, within_reach
 from .palette import DASHES, TEXT, Look, line_style, looks
 from .series import View, exponents, learning
@@ -30,7 +30,7 @@ def draw(contents: Contents, folder: Path) -> None:
         "cost": _cost(contents),
     }
     # Identifiers inside an SVG are random, and a date stands in it, unless one says otherwise.
-    with need("matplotlib", "matplotlib").rc_context({"svg.hashsalt": "geonorm"}):
+    with require("matplotlib", "matplotlib").rc_context({"svg.hashsalt": "geonorm"}):
         for name, picture in drawn.items():
             for ending in ("png", "svg"):
                 path = folder / f"{name}.{ending}"

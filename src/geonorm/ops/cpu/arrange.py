@@ -73,7 +73,7 @@ def arrange(
     parameters: tuple[tuple[int, ...] | None, ...],
     phi: tuple[int, ...] | None,
 ) -> Arrangement | None:
-    """The arrangement of a dense tensor whose groups are slices; None if the kernels have no word for it."""
+    """The arrangement of a dense tensor whose groups are slices; None if the kernels do not support it."""
     order = _in_memory_order(shape, strides)
     if order is None or 0 in shape:
         return None
@@ -104,9 +104,9 @@ def arrange(
         else:
             mode, present = PER_VALUE, present | set(reduced)
         used = [d for d in order if d in present]
-        if used != sorted(used):  # parameters lie in the order of dimensions, the kernels read in that of memory
+        if used != sorted(used):  # parameters are stored in dimension order, the kernels read in memory order
             return None
-        if mode == PER_VALUE and outside:  # each group its own parameter for each value: torch needs less memory
+        if mode == PER_VALUE and outside:  # one parameter per value of every group: torch needs less memory
             return None
     common = tuple(size if d in present else 1 for d, size in enumerate(shape))
 

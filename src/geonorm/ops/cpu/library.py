@@ -20,7 +20,7 @@ from .arrange import Arrangement
 DONE, REFUSED = 0, 1
 NO_SPREAD, RMS, MEAN_ABS, MAX_ABS, ROBUST = range(5)
 
-STATE_SIZE = len(COLUMNS)  # numbers that forward keeps of each group
+STATE_SIZE = len(COLUMNS)  # numbers per group that forward saves
 
 _PATH = Path(__file__).with_name("libgeonorm.so")
 _PROCESS = os.getpid()
@@ -28,7 +28,7 @@ CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3
 
 
 class Task(IntEnum):
-    """Parts of a job, as csrc/job.h has them."""
+    """Parts of a job, numbered as in csrc/job.h."""
 
     MEASURE = 1
     SWEEP = 2
@@ -37,7 +37,7 @@ class Task(IntEnum):
     SPREAD_OUT = 5
 
 
-POINTS, MEASURES, SWEPT, PARTS, FLOWS = 4, 5, 8, 6, 4  # numbers per group that they take and find
+POINTS, MEASURES, SWEPT, PARTS, FLOWS = 4, 5, 8, 6, 4  # numbers per group that the tasks take and return
 
 
 class _Library(NamedTuple):
@@ -53,7 +53,7 @@ class _Library(NamedTuple):
 
 @cache
 def load() -> _Library | str:
-    """The library, or why there is none."""
+    """The library, or the reason why it is not available."""
     if not _PATH.exists():
         return f"{_PATH.name} was not built; install a C++ compiler and run: pip install --force-reinstall geonorm"
     try:
@@ -90,7 +90,7 @@ def load() -> _Library | str:
 def _openmp() -> int | None:
     """The address of GOMP_parallel in the OpenMP library that torch has loaded; None if torch uses another.
 
-    Not in a forked child: the threads of its parent are not there.
+    None in a forked child: it does not have its parent's threads.
     """
     if os.getpid() != _PROCESS:
         return None
@@ -108,8 +108,8 @@ def _library() -> _Library:
     return found
 
 
-class Numbers(NamedTuple):
-    """The choices of one normalization as the kernels take them."""
+class KernelOptions(NamedTuple):
+    """The options of one normalization, as numbers for the kernels."""
 
     centered: bool
     spread: int
@@ -124,34 +124,34 @@ class Numbers(NamedTuple):
     grad_floor: float
     guard: float
     phi_low: float = 0.0
-    phi_high: float = 0.0  # 0: φ is given as it is
+    phi_high: float = 0.0  # 0: φ is not learned
     phi_start: float = 0.0
 
 
-# The fields of csrc/job.h in their order: those that all calls with tensors of one kind share, and those of one call.
-_KIND_FIELDS = ("dtype", *Arrangement._fields[:9], "parameters", "period", "phi_count", *Numbers._fields)
+# The fields of csrc/job.h in order: first those that all calls with like tensors share, then those of a single call.
+_SPEC_FIELDS = ("dtype", *Arrangement._fields[:9], "parameters", "period", "phi_count", *KernelOptions._fields)
 _CALL_FIELDS = (
     "threads", "momentum", "offsets", "x", "g", "y", "dx", "phis", "alphas", "shifts", "gammas", "betas", "state",
     "running_mean", "running_var", "running_center", "running_scale", "batches",
     "d_phi", "d_alpha", "d_shift", "d_gamma", "d_beta", "verdict", "guard_counts",
     "task", "sizes", "points", "found", "places",
 )  # fmt: skip
-_KIND, _CALL = struct.Struct("=17q11d"), struct.Struct("=qd28Q")
+_SPEC, _CALL = struct.Struct("=17q11d"), struct.Struct("=qd28Q")
 
 
-_ALL_OF_IT = (0,) * 5  # no part of a job, nor samples that lie elsewhere
+_WHOLE_JOB = (0,) * 5  # no single task, and no samples stored elsewhere
 
 
 def layout() -> str:
-    """What this file packs and reads, in the words of the library: names and places of fields and columns."""
-    fields = " ".join(f"{name}:{8 * i}" for i, name in enumerate((*_KIND_FIELDS, *_CALL_FIELDS)))
+    """The layout of what this file packs and reads, spelled as the library does: names and offsets of the fields."""
+    fields = " ".join(f"{name}:{8 * i}" for i, name in enumerate((*_SPEC_FIELDS, *_CALL_FIELDS)))
     columns = " ".join(f"{name}:{i}" for i, name in enumerate(COLUMNS))
     return f"job {fields} state {columns}"
 
 
-def kind(dtype: torch.dtype, a: Arrangement, numbers: Numbers) -> bytes:
-    """What all calls with tensors of one kind tell the kernels."""
-    return _KIND.pack(CODES[dtype], *a[:9], a.parameters, a.period, a.phi_count, *numbers)
+def encode_spec(dtype: torch.dtype, a: Arrangement, options: KernelOptions) -> bytes:
+    """The first part of a job, the same for all calls with tensors of this dtype and arrangement."""
+    return _SPEC.pack(CODES[dtype], *a[:9], a.parameters, a.period, a.phi_count, *options)
 
 
 def segment_offsets(batch: Tensor, number: int) -> Tensor | None:
@@ -165,7 +165,7 @@ def segment_offsets(batch: Tensor, number: int) -> Tensor | None:
 
 
 def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The verdict on the samples of a batch, mean and variance after it; None if the kernels cannot tell."""
+    """The verdict on the samples of a batch, and mean and variance after it; None if the kernels refuse the data."""
     if mean.dtype not in (torch.float32, torch.float64) or not mean.numel():
         return None
     mean, deviation = mean.contiguous(), deviation.contiguous()
@@ -186,7 +186,7 @@ def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> tuple[Tensor, 
 
 
 def forward(
-    kind: bytes,
+    encoded_spec: bytes,
     x: Tensor,
     y: Tensor | None,
     offsets: Tensor | None,
@@ -197,28 +197,28 @@ def forward(
     verdict: Tensor | None = None,
     guard_counts: Tensor | None = None,
 ) -> bool:
-    """Normalize x into y; False if the kernels refuse the data, with nothing changed but y and state.
+    """Normalize x into y; False if the kernels refuse the data. Then only y and state have changed.
 
     Args:
-        kind: of the tensors, and what to do.
+        encoded_spec: dtype, arrangement and options, from ``encode_spec``.
         x, y: dense, of the same strides; without y only the state is filled.
-        offsets: of segments.
+        offsets: first rows of the segments.
         parameters: φ, α, shift, γ, β as contiguous tensors of the computing dtype.
         state: float64, filled for backward.
-        running: buffers of mean, var, center and squared spread that follow, and the number of batches.
-        momentum: how far they follow.
-        verdict: of a guarded batch, filled: factors and distances of samples, center and scales of channels, radius.
-        guard_counts: int64, batches, batches with a pull, samples pulled, samples not finite; added to.
+        running: buffers to update: mean, var, center, squared spread, and the number of batches.
+        momentum: how far the buffers move towards this batch.
+        verdict: filled for a guarded batch: factors and distances of samples, center and scales of channels, radius.
+        guard_counts: int64, added to: batches, batches with a pull, samples pulled, samples not finite.
     """
     tensors = (offsets, x, None, y, None, *parameters, state, *running)
     addresses = [0 if value is None else value.data_ptr() for value in tensors]
     guard = [0 if value is None else value.data_ptr() for value in (verdict, guard_counts)]
-    call = _CALL.pack(torch.get_num_threads(), momentum, *addresses, 0, 0, 0, 0, 0, *guard, *_ALL_OF_IT)
-    return _check(_library().forward(kind + call))
+    call = _CALL.pack(torch.get_num_threads(), momentum, *addresses, 0, 0, 0, 0, 0, *guard, *_WHOLE_JOB)
+    return _check(_library().forward(encoded_spec + call))
 
 
 def backward(
-    kind: bytes,
+    encoded_spec: bytes,
     x: Tensor,
     g: Tensor,
     dx: Tensor,
@@ -231,12 +231,14 @@ def backward(
     """Gradients into dx and, if given, those of φ, α, shift, γ and β."""
     tensors = (offsets, x, g, None, dx, *parameters, state, *(None,) * 5, *gradients, verdict)
     addresses = [0 if value is None else value.data_ptr() for value in tensors]
-    if not _check(_library().backward(kind + _CALL.pack(torch.get_num_threads(), 0.0, *addresses, 0, *_ALL_OF_IT))):
+    if not _check(
+        _library().backward(encoded_spec + _CALL.pack(torch.get_num_threads(), 0.0, *addresses, 0, *_WHOLE_JOB))
+    ):
         raise MemoryError("geonorm: not enough memory for the gradient")
 
 
 def part(
-    kind: bytes,
+    encoded_spec: bytes,
     task: Task,
     x: Tensor,
     parameters: tuple[Tensor | None, ...],
@@ -250,15 +252,15 @@ def part(
     dx: Tensor | None = None,
     d_phi: Tensor | None = None,
 ) -> bool:
-    """A part of forward or backward for groups whose other values are elsewhere; False if the kernels refuse the data.
+    """One task of forward or backward, for groups with values in other processes; False if the kernels refuse the data.
 
     Args:
-        kind, x, parameters, state: as in ``forward``; parameters are the same for all values of a group.
-        task: which part.
-        points: float64, what the task needs of every group: POINTS or FLOWS numbers of csrc/job.h.
-        found: float64, filled with what it finds: MEASURES, SWEPT or PARTS.
-        sizes: of |z| in place of x.
-        y, g, dx: where the task reads or writes them.
+        encoded_spec, x, parameters, state: as in ``forward``; parameters are the same for all values of a group.
+        task: which one.
+        points: float64, the input of the task per group: POINTS or FLOWS numbers of csrc/job.h.
+        found: float64, filled with the result: MEASURES, SWEPT or PARTS numbers per group.
+        sizes: work on |z| instead of x.
+        y, g, dx: output, its gradient and the gradient of x, where the task reads or writes them.
         d_phi: any tensor, if the sums for φ's gradient are wanted.
     """
     tensors = (None, x, g, y, dx, *parameters, state, *(None,) * 5, d_phi, *(None,) * 6)
@@ -267,11 +269,11 @@ def part(
     call = _CALL.pack(torch.get_num_threads(), 0.0, *addresses, task, sizes, *ends, 0)
     library = _library()
     run = library.backward if task >= Task.ADD_UP else library.forward
-    return _check(run(kind + call))
+    return _check(run(encoded_spec + call))
 
 
 def advance(rows: Tensor, parts: Tensor | None, k: int, wide: bool, adaptive: bool) -> bool:
-    """As ``joint.decide.advance``."""
+    """Compiled version of ``joint.decide.advance``."""
     given = (0, 0) if parts is None else (parts.data_ptr(), len(parts))
     going_on: int = _library().advance(rows.data_ptr(), len(rows), *given, k, wide, adaptive)
     return going_on > 0
@@ -279,5 +281,5 @@ def advance(rows: Tensor, parts: Tensor | None, k: int, wide: bool, adaptive: bo
 
 def _check(status: int) -> bool:
     if status not in (DONE, REFUSED):
-        raise RuntimeError("geonorm: the native kernels were given an unsound job; please report this")
+        raise RuntimeError("geonorm: the native kernels got an inconsistent job; this is a bug, please report it")
     return bool(status == DONE)

@@ -1,9 +1,9 @@
-"""The normalization by the kernels.
+"""Normalization by the compiled kernels.
 
-None, here, is a refusal: a case that they have no kernel for, which another backend takes. Refused are element weights,
-spreads of any exponent, fixed numbers of sweeps, φ outside of [1.01, 4] other than 1 and ∞, unsorted segments and, once
-the kernels see the data, magnitudes above 1e15 or below 1e-18 (in float64 1e120 and 1e-123), a learned φ at an end of
-its range, and guarded samples that are not finite.
+A function here returns None to refuse a case without a kernel; another backend takes it. Refused are element weights,
+spreads other than rms, mean_abs, max_abs and robust, fixed numbers of sweeps, φ outside of [1.01, 4] other than 1 and
+∞, and unsorted segments. Some cases are refused only once the kernels see the data: magnitudes above 1e15 or below
+1e-18 (1e120 and 1e-123 in float64), a learned φ at an end of its range, and guarded samples that are not finite.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _NOTHING = (None,) * 5
 def normalize(
     of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, counts: Tensor | None = None
 ) -> Result | None:
-    """Output, and what backward needs; the buffers follow where they can, and ``counts`` of guarded samples with them.
+    """Output, and the state for backward. Updates buffers and ``counts`` of guarded samples where the kernels can.
 
-    Neither input needs be dense: what the kernels cannot read in place they read from a copy.
+    The inputs need not be dense: the kernels read from a copy what they cannot read in place.
     """
     found = plan(of, groups, rule)
     if found is None:
@@ -49,7 +49,9 @@ def normalize(
     y = torch.empty_strided(x.shape, found.strides, dtype=x.dtype, device=CPU)
     saved = torch.empty(a.groups, library.STATE_SIZE, dtype=torch.float64, device=CPU)
     parameters, counts = parameters_of(of, found), counts if follows else None
-    if not library.forward(found.kind, x, y, found.offsets, parameters, saved, buffers, factor, samples, counts):
+    if not library.forward(
+        found.encoded_spec, x, y, found.offsets, parameters, saved, buffers, factor, samples, counts
+    ):
         return None
     if running is not None and follows:
         torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
@@ -59,20 +61,20 @@ def normalize(
 
 
 def statistics(of: Inputs, groups: Grouping, rule: Rule) -> Tensor | None:
-    """The statistics alone, as ``Saved.groups`` has them."""
+    """The statistics alone, in the layout of ``Saved.groups``."""
     found = plan(of, groups, rule)
     if found is None:
         return None
     saved = torch.empty(found.arrangement.groups, library.STATE_SIZE, dtype=torch.float64, device=CPU)
     x = dense(of.x, of.x, found.strides)
-    done = library.forward(found.kind, x, None, found.offsets, parameters_of(of, found), saved, _NOTHING, 0.0)
+    done = library.forward(found.encoded_spec, x, None, found.offsets, parameters_of(of, found), saved, _NOTHING, 0.0)
     return saved if done else None
 
 
 def center(
     x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None
 ) -> Center | None:
-    """As ``torch.center``."""
+    """See ``ops.torch.center``."""
     of = Inputs(x, phi, 1.0, None, None, None, weight)
     saved = statistics(of, groups, Rule(sweeps=sweeps, scaled=False))
     if saved is None:
@@ -109,8 +111,8 @@ def normalize_backward(
             shape, count = (a.phi_shape, a.phi_count) if i == 0 else (a.parameter_shape, a.parameter_count)
             shape = value.shape if value.numel() == count else shape
             parts[i] = torch.empty(shape, dtype=found.dtype, device=CPU)
-    parameters = parameters_of(of._replace(beta=None), found)  # β is not looked at
-    library.backward(found.kind, x, g, dx, found.offsets, parameters, saved.groups, parts, saved.samples)
+    parameters = parameters_of(of._replace(beta=None), found)  # β is not read
+    library.backward(found.encoded_spec, x, g, dx, found.offsets, parameters, saved.groups, parts, saved.samples)
     by_phi = parts[0]
     if by_phi is not None and isinstance(of.phi, Tensor) and isinstance(groups, Axes) and by_phi.dim() != of.phi.dim():
         full = problem.per_group_shape(of.phi.shape, x.shape, groups.dims, "phi")
@@ -122,7 +124,7 @@ def normalize_backward(
 
 
 def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments | None:
-    """As ``torch.guard.guarded_moments``."""
+    """See ``ops.torch.guard.guarded_moments``."""
     found = library.guarded_moments(mean, deviation, k)
     if found is None:
         return None
@@ -139,7 +141,7 @@ def dense(value: Tensor, like: Tensor, strides: tuple[int, ...]) -> Tensor:
 
 
 def laid_out(value: Tensor, like: Tensor) -> Tensor:
-    """What was made of a copy, in the memory order of the original, as torch's own functions do."""
+    """A result computed from a copy, in the memory order of the original, as torch's own functions return it."""
     if like.stride() == value.stride():
         return value
     wanted = torch.empty_like(like)
@@ -167,7 +169,7 @@ def _expanded(value: Tensor, shape: tuple[int, ...], count: int, dtype: torch.dt
 
 
 def _like(grad: Tensor, value: Any) -> Tensor:
-    """In the shape and dtype of a parameter that may have been expanded."""
+    """The gradient in the shape and dtype of its parameter, which may have been expanded."""
     grad = grad if grad.shape == value.shape else grad.sum_to_size(value.shape)
     return grad if grad.dtype == value.dtype else grad.to(value.dtype)
 

@@ -1,4 +1,4 @@
-"""Which normalizations the kernels take, and how they see the tensors."""
+"""Which normalizations the kernels support, and how the tensors are laid out for them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from . import library
 from .arrange import LANES, Arrangement, arrange, arrange_segments
 
 _SPREADS = {2.0: library.RMS, 1.0: library.MEAN_ABS, math.inf: library.MAX_ABS, None: library.ROBUST}
-_MOST_ROWS = 1 << 24  # of interleaved channels: the kernels copy them up to 32 channels wide, two such arrays in 4 GB
+_MOST_ROWS = 1 << 24  # of interleaved channels: kernels copy up to 32 channels at once, and two such copies take 4 GB
 _LARGEST_SPREAD_PHI = 3.0  # above, equal deviations would lose their part of the gradient
 
 
 class Plan(NamedTuple):
-    """A call that the kernels take."""
+    """Everything about a supported call except the data."""
 
     arrangement: Arrangement
-    kind: bytes  # of the tensors, as the kernels read it
-    strides: tuple[int, ...]  # of x as the kernels read it
-    dtype: torch.dtype  # computing
+    encoded_spec: bytes  # from library.encode_spec
+    strides: tuple[int, ...]  # of x, possibly copied, when the kernels read it
+    dtype: torch.dtype  # that the kernels compute in
     guarded: bool
     offsets: Tensor | None = None
 
 
 def plan(of: Inputs, groups: Grouping, rule: Rule) -> Plan | None:
-    """How to run a normalization on the kernels; None if they have none for it."""
+    """How to run a normalization on the kernels; None if they do not support it."""
     x, phi, alpha, *_ = of
     if of.weight is not None or groups.joint or x.is_neg():
         return None
@@ -60,7 +60,7 @@ def _plan(
     numbers: tuple[float, float],
     rule: Rule,
 ) -> Plan | None:
-    """The part of a plan that is the same for all tensors of one kind. ``shapes``: of φ, α, shift, γ and β."""
+    """The part of a plan that shapes, strides and dtypes decide. ``shapes``: of φ, α, shift, γ and β."""
     if x_dtype not in library.CODES or rule.sweeps is not None or rule.scale_first or rule.power not in _SPREADS:
         return None
     if rule.power is None and not 1.01 <= rule.spread_phi <= _LARGEST_SPREAD_PHI:
@@ -72,12 +72,12 @@ def _plan(
         arrangement = arrange(shape, strides, dims, shapes[1:], phi)
     else:
         arrangement = arrange_segments(shape, segments, shapes[1:], phi)
-    if arrangement is None and segments is None:  # as a contiguous copy
+    if arrangement is None and segments is None:  # try a contiguous copy
         strides = contiguous_strides(shape)
         arrangement = arrange(shape, strides, dims, shapes[1:], phi)
     if arrangement is None or (arrangement.layout == LANES and arrangement.rows > _MOST_ROWS):
         return None
-    choices = library.Numbers(
+    options = library.KernelOptions(
         rule.centered,
         _SPREADS[rule.power] if rule.scaled else library.NO_SPREAD,
         *((0, 0) if rule.guard is None else (shape[0], math.prod(shape[2:]))),
@@ -93,12 +93,12 @@ def _plan(
     strides = strides if segments is None else contiguous_strides(shape)
     if rule.guard is not None and not _samples_are_apart(arrangement, shape, dims):
         return None
-    kind = library.kind(x_dtype, arrangement, choices)
-    return Plan(arrangement, kind, strides, computing_dtype(x_dtype), rule.guard is not None)
+    encoded_spec = library.encode_spec(x_dtype, arrangement, options)
+    return Plan(arrangement, encoded_spec, strides, computing_dtype(x_dtype), rule.guard is not None)
 
 
 def _samples_are_apart(a: Arrangement, shape: torch.Size, dims: tuple[int, ...]) -> bool:
-    """Whether the kernels see samples, of x as (N, C, *): a run each, or some rows each."""
+    """Whether the kernels can tell the samples of x, (N, C, *), apart: each is one run, or consecutive rows."""
     if dims != (0, *range(2, len(shape))):
         return False
     samples, positions = shape[0], math.prod(shape[2:])

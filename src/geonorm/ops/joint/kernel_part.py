@@ -41,7 +41,9 @@ class KernelPart:
         """What this process adds."""
         k = self.kernels
         found = torch.empty(k.groups, library.PARTS, dtype=torch.float64, device="cpu")
-        library.part(k.plan.kind, Task.ADD_UP, k.x, k.parameters, self.saved, None, found, g=self.g, d_phi=self.d_phi)
+        library.part(
+            k.plan.encoded_spec, Task.ADD_UP, k.x, k.parameters, self.saved, None, found, g=self.g, d_phi=self.d_phi
+        )
         g, gx, direction, slope, moment, divisor = found[:, :, None].unbind(1)
         self.sum_g, self.sum_gx, self.direction = g, gx, direction
         ends = (self.phi == 1) | (self.phi == math.inf)
@@ -59,7 +61,16 @@ class KernelPart:
         dx = torch.empty_strided(k.x.shape, k.plan.strides, dtype=k.x.dtype, device="cpu")
         points = torch.cat(flow[:4], 1)
         library.part(
-            k.plan.kind, Task.SPREAD_OUT, k.x, k.parameters, self.saved, points, None, g=self.g, dx=dx, d_phi=self.d_phi
+            k.plan.encoded_spec,
+            Task.SPREAD_OUT,
+            k.x,
+            k.parameters,
+            self.saved,
+            points,
+            None,
+            g=self.g,
+            dx=dx,
+            d_phi=self.d_phi,
         )
         rho, center = self.saved[:, problem.RHO, None], self.saved[:, problem.CENTER, None]
         dz = rho * self.gamma * self.sum_g + flow.spread * self.direction

@@ -37,14 +37,14 @@ class Kernels:
     def run(self, task: Task, points: Tensor | None, width: int, sizes: bool = False) -> Tensor | None:
         """What a task has found, ``[groups, width]``; None if the kernels refuse."""
         found = torch.empty(self.groups, width, dtype=torch.float64, device="cpu")
-        arguments = (self.plan.kind, task, self.x, self.parameters, self.table, points, found)
+        arguments = (self.plan.encoded_spec, task, self.x, self.parameters, self.table, points, found)
         self.refused = self.refused or not library.part(*arguments, sizes=sizes)
         return None if self.refused else found
 
     def write(self) -> Tensor:
         """The output, from the rows."""
         y = torch.empty_strided(self.x.shape, self.plan.strides, dtype=self.x.dtype, device="cpu")
-        library.part(self.plan.kind, Task.WRITE, self.x, self.parameters, self.table, y=y)
+        library.part(self.plan.encoded_spec, Task.WRITE, self.x, self.parameters, self.table, y=y)
         return laid_out(y, self.of.x)
 
 

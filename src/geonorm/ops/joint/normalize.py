@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import problem
-from ..checks import can_look
+from ..checks import can_read_values
 from ..grouping import Axes
 from ..precision import computing_dtype
 from ..problem import Inputs, Result, Rule, Saved
@@ -31,7 +31,7 @@ from .spread import by_moments, power_mean, robust
 def normalize(of: Inputs, groups: Axes, rule: Rule, with_kernels: bool) -> Result:
     """Output, and what backward needs: the rows that one process would keep, but for ``BY`` the same in all."""
     of = with_phi(of, groups, rule)
-    lay, looks = Layout(of.x.shape, groups), can_look(of.x, of.weight)
+    lay, looks = Layout(of.x.shape, groups), can_read_values(of.x, of.weight)
     rows = Kept(lay.groups, of.x.device, computing_dtype(of.x.dtype))
     kernels = kernels_for(of._replace(phi=2.0), groups, rule, rows.table) if with_kernels and looks else None
     here = Here(of, lay, groups, rule, rows, kernels, looks)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import can_look, check_exponent
+from ..checks import can_read_values, check_exponent
 from ..grouping import Axes, Grouping, Segments, power_of_two, unit_weight
 from ..precision import wide, wide_dtype
 from ..problem import statistics_shape
@@ -69,10 +69,10 @@ def center(
     power = phi
     if isinstance(phi, Tensor):  # one number stays one number
         power = phi.reshape(()) if phi.numel() == 1 else phi.expand(shape).reshape(flat)
-        if can_look(phi):
+        if can_read_values(phi):
             check_exponent(phi)
             power = float(phi) if phi.numel() == 1 else power
-    if sweeps is None and not can_look(x):
+    if sweeps is None and not can_read_values(x):
         sweeps = fixed_sweeps(power)
     laid_out = groups if isinstance(groups, Segments) else Axes((1,))
     found = _find(lay_out(x), power, None if weight is None else lay_out(weight), laid_out, sweeps, interior)
@@ -93,7 +93,7 @@ def _find(
     x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None, interior: bool
 ) -> Center:
     """The center of every row, ``x[groups, members]``, or of every segment, ``x[members, features]``."""
-    decide = can_look(x, weight, phi if isinstance(phi, Tensor) else None)
+    decide = can_read_values(x, weight, phi if isinstance(phi, Tensor) else None)
     if weight is not None:
         present = weight > 0
         x = torch.where(present, x, groups.expand(groups.min(torch.where(present, x, math.inf))))

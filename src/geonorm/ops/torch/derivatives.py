@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import can_look
+from ..checks import can_read_values
 from ..grouping import Grouping, power_of_two, unit_weight
 from .search import smallest_distance
 
@@ -129,7 +129,7 @@ def center_vjp(
 def _room(tallest: Tensor, x: Tensor) -> Tensor | None:
     """A factor per group that keeps x − μ from overflowing, where the values are that large; mostly there is none."""
     limit = 0.25 * torch.finfo(x.dtype).max
-    if can_look(tallest) and not bool((tallest > limit).any()):
+    if can_read_values(tallest) and not bool((tallest > limit).any()):
         return None
     return torch.where(tallest > limit, power_of_two(tallest), 1.0).to(x.dtype)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import can_look
+from ..checks import can_read_values
 from ..grouping import Axes
 from ..precision import computing_dtype, wide
 from ..problem import Inputs
@@ -129,7 +129,7 @@ def squared_scale(m: Tensor, v: Tensor, y: Tensor, grain: float = 0.0) -> Tensor
     least = (grain * y).square()
     median = squares.nanmedian(0).values
     sparse = ~(median > least)
-    if not can_look(sparse) or sparse.device.type != "cpu" or bool(sparse.any()):
+    if not can_read_values(sparse) or sparse.device.type != "cpu" or bool(sparse.any()):
         median = torch.where(sparse, torch.where(squares > least, squares, math.nan).nanmedian(0).values, median)
     median = torch.where(median.isnan(), 0.0, median)
     return torch.maximum(median, DEAD * median.max())
@@ -193,7 +193,7 @@ def row_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     if values.dim() == 2:
         return values, torch.zeros_like(values)
     dims = tuple(range(2, x.dim()))
-    if not can_look(x):
+    if not can_read_values(x):
         var, mean = torch.var_mean(values, dims, correction=0)
         return mean, var.sqrt()
     mean = values.mean(dims)
@@ -225,7 +225,7 @@ def pulled_inputs(
 ) -> Inputs:
     """The inputs after the guard. Samples that are not finite weigh nothing."""
     x, weight = by(of.x, factor, center), of.weight
-    if joint or not can_look(factor) or bool(factor.isnan().any()):
+    if joint or not can_read_values(factor) or bool(factor.isnan().any()):
         finite = ~factor.isnan().reshape(-1, *[1] * (x.dim() - 1))
         weight = finite.to(center.dtype).expand(x.shape) if weight is None else torch.where(finite, weight, 0.0)
         x = torch.where(finite, x, 0.0)

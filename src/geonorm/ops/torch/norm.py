@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .. import problem
-from ..checks import can_look
+from ..checks import can_read_values
 from ..grouping import Axes, Grouping, unit_weight
 from ..precision import computing_dtype, wide
 from ..problem import Incoming, Inputs, NormStatistics, Rule
@@ -254,7 +254,7 @@ def shifts_whole_groups(of: Inputs, groups: Grouping) -> bool:
 def _is_moderate(mean: Tensor, var: Tensor) -> bool:
     """Whether squares neither overflow nor vanish; not known while a compiler traces."""
     limits = torch.finfo(var.dtype)
-    if not can_look(var):
+    if not can_read_values(var):
         return False
     usable = (var > limits.tiny / limits.eps) & (var < limits.max * limits.eps)
     return bool((usable | ~mean.isfinite()).all())

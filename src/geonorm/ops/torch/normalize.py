@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ..checks import can_look
+from ..checks import can_read_values
 from ..grouping import Axes, Grouping
 from ..learned import LearnedPhi
 from ..problem import Incoming, Inputs, Result, Rule, Saved, per_group
@@ -111,7 +111,7 @@ def _blocks(of: Inputs, groups: Grouping) -> list[_Block]:
     x = of.x
     if not isinstance(groups, Axes) or x.numel() <= 2 * _BLOCK:
         return []
-    if not can_look(*[value for value in of if isinstance(value, Tensor)]):
+    if not can_read_values(*[value for value in of if isinstance(value, Tensor)]):
         return []
     kept = [d for d in range(x.dim()) if d not in groups.dims and x.shape[d] > 1]
     if not kept:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .. import problem
-from ..checks import can_look
+from ..checks import can_read_values
 from ..grouping import Axes, Grouping, TooFewValues
 from ..precision import computing_dtype, wide, wide_dtype
 from ..problem import Incoming, Inputs, Result, Rule, Saved
@@ -53,7 +53,7 @@ def normalize(of: Inputs, groups: Axes, rule: Rule, moments_of: MomentsOfGuarded
     """``moments_of``: how a guarded batch is judged, and the moments of all samples made of those of each."""
     x = of.x
     verdict, changed = None, None
-    if rule.guard is None and not can_look(x):
+    if rule.guard is None and not can_read_values(x):
         var, mean = torch.var_mean(x.to(computing_dtype(x.dtype)), groups.dims, correction=0)
         counted = torch.full((), float(x.shape[0]), dtype=wide_dtype(x.device), device=x.device)
     elif rule.guard is None:
@@ -95,12 +95,12 @@ def normalize(of: Inputs, groups: Axes, rule: Rule, moments_of: MomentsOfGuarded
 
 def _may_differ_from_one(factor: Tensor) -> bool:
     """False only if it is known, without waiting for another device, that no sample was touched."""
-    return not can_look(factor) or not bool((factor == 1).all())
+    return not can_read_values(factor) or not bool((factor == 1).all())
 
 
 def _blocks(x: Tensor) -> list[slice]:
     """Samples of a large tensor, a few at a time, so that what is made of them stays in the cache; none in a trace."""
-    if not can_look(x) or x.numel() <= 2 * _BLOCK:
+    if not can_read_values(x) or x.numel() <= 2 * _BLOCK:
         return []
     step = max(1, _BLOCK * len(x) // x.numel())
     return [slice(start, start + step) for start in range(0, len(x), step)]

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..checks import can_look
+from ..checks import can_read_values
 from ..grouping import Grouping, unit_weight
 
 
@@ -36,6 +36,6 @@ def power_mean(z: Tensor, power: float, weight: Tensor | None, groups: Grouping)
 
 def _poisoned(result: Tensor, weight: Tensor | None, groups: Grouping) -> Tensor:
     """NaN for groups with impossible weights, where they could not be checked."""
-    if weight is None or can_look(weight):
+    if weight is None or can_read_values(weight):
         return result
     return torch.where(~(groups.min(weight) >= 0), math.nan, result)

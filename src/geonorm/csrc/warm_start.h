@@ -1,0 +1,86 @@
+// A start for the search that is nearly there: the certified sweeps have then little to do but to certify it.
+#pragma once
+#include "measure.h"
+#include "vector_loop.h"
+
+namespace geonorm {
+namespace GEONORM_ISA {
+
+// Newton's method on F, roughly computed and without a certificate: half the price of a certified sweep. It ends with a
+// step below this share of the deviations; what is left is mostly settled by the first certified sweep.
+static const double NEAR = 4e-4;
+enum { MOST_STEPS = 3, WORTH_STEPS = 128 };  // with fewer values than the latter F has too many corners for it
+
+// Whether a step may be followed by another. Steps that do not shrink are those at a tie, which the search has ways for.
+GN_INLINE bool shrinks(double step, double last) { return fabs(step) <= 0.5 * fabs(last); }
+
+// Σ sgn(r)|r|^q / Σ|r|^(q−1) at y, roughly.
+template <Power POWER>
+static double rough_ratio(const float* x, int64_t n, double y, double scale, Exponent exponent) {
+    typedef Of<float>::V V;
+    const float inverse = (float)(1 / scale);
+    const Point<float> point(y);
+    const V head = all(point.head), rest = all(point.rest * inverse), inv = all(inverse);
+    const V s = all((float)(exponent.phi - 2)), tiny = all((float)TINY);
+    const Path path = exponent.path;
+    double difference = 0, slopes = 0;
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        V D = {}, W = {};
+        each_piece<float>(first, n - first < BLOCK ? n : first + BLOCK, [&](auto piece) __attribute__((always_inline)) {
+            V r = (piece.take(x) - head) * inv - rest;
+            V w = rough_slope<POWER>(larger(absolute(r), tiny), s, path);
+            D += piece.only(r * w), W += piece.only(w);
+        });
+        difference += total<float>(D), slopes += total<float>(W);
+    }
+    return difference / slopes;
+}
+
+// From y towards the center of n values.
+static double approach(const float* x, int64_t n, Exponent exponent, const Moments& m, double y) {
+    if (n < WORTH_STEPS) return y;
+    const double scale = m.highest - m.lowest, enough = NEAR * sqrt(m.var);
+    double last = INFINITY;
+    for (int k = 0; k < MOST_STEPS; k++) {
+        double ratio;
+        switch (exponent.power()) {
+            case ROOT: ratio = rough_ratio<ROOT>(x, n, y, scale, exponent); break;
+            case GENERAL: ratio = rough_ratio<GENERAL>(x, n, y, scale, exponent); break;
+            default: ratio = rough_ratio<SPECIAL>(x, n, y, scale, exponent);
+        }
+        const double step = scale * ratio / (exponent.phi - 1);
+        if (!shrinks(step, last)) break;
+        y = most_of(m.lowest, least_of(m.highest, y + step)), last = step;
+        if (fabs(step) <= enough) break;
+    }
+    return y;
+}
+// Float64 has no rough powers, and further to go than a step or two would bring it.
+static double approach(const double*, int64_t, Exponent, const Moments&, double y) { return y; }
+
+// The mean of all values, plus how far the center of every `stride`-th one lies from their mean: that difference is much
+// less noisy than the center of so few values.
+template <class T>
+static double start_from_sample(const T* x, int64_t n, Exponent exponent, double mean, T* sample) {
+    if (n < 8192) return mean;
+    int64_t stride = n < 65536 ? 16 : n / 4096, count = n / stride;
+    T lowest = x[0], highest = x[0];
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        T v = x[i * stride];
+        sample[i] = v, sum += v;
+        lowest = v < lowest ? v : lowest, highest = v > highest ? v : highest;
+    }
+    Search search;
+    search.start(exponent.phi, Of<T>::eps, (double)count, lowest, highest, sum / count);
+    run_search(search, sample, count, exponent, 3);
+    return mean + (search.center - sum / count);
+}
+
+template <class T>
+static double start_near(const T* x, int64_t n, Exponent exponent, const Moments& m, T* sample) {
+    return approach(x, n, exponent, m, start_from_sample(x, n, exponent, m.mean, sample));
+}
+
+}  // namespace GEONORM_ISA
+}  // namespace geonorm

@@ -1,0 +1,134 @@
+"""Every table and figure of the papers that has results, and questions of our own, as named studies."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from geonorm.lab.check import check_at_hand
+from geonorm.lab.choices import known
+from geonorm.lab.executors import execute
+from geonorm.lab.progress import shown
+from geonorm.lab.recipe import Recipe
+from geonorm.lab.store import Store
+
+from . import page, results
+from . import smoke as smokes
+from .results import Results
+from .study import PRESETS, Study
+
+__all__ = ["PRESETS", "Study", "reproduce", "studies", "study", "write_page"]
+
+_HOMES = {
+    "augnorm-graphs": "augnorm_graphs",
+    "augnorm-cifar": "augnorm_cifar",
+    "augnorm-shift": "augnorm_shift",
+    "augnorm-phi": "augnorm_phi",
+    "augnorm-corruptions": "augnorm_corruptions",
+    "popnorm-kappa": "popnorm_kappa",
+    "popnorm-ablation": "popnorm_ablation",
+    "popnorm-accuracy": "popnorm_accuracy",
+    "popnorm-imagenet": "popnorm_imagenet",
+    "popnorm-theory": "popnorm_theory",
+    "geometry-moments": "geometry_moments",
+    "geometry-growth": "geometry_growth",
+    "geometry-robustness": "geometry_robustness",
+    "geometry-sphere": "geometry_sphere",
+    "geometry-prune": "geometry_prune",
+    "geometry-batch": "geometry_batch",
+    "guard-digits": "guard_digits",
+    "guard-cifar": "guard_cifar",
+    "guard-adapt": "guard_adapt",
+    "guard-limits": "guard_limits",
+}
+
+
+def studies() -> list[Study]:
+    """All studies."""
+    return [study(name) for name in _HOMES]
+
+
+def study(name: str) -> Study:
+    """A study by name; a misspelt one is answered with the closest."""
+    home = import_module(f".{_HOMES[known(name, _HOMES, 'study')]}", __name__)
+    found: Study = home.STUDY
+    return found
+
+
+def reproduce(
+    name: str,
+    preset: str = "laptop",
+    *,
+    smoke: bool = False,
+    seeds: int | None = None,
+    folder: str | Path = "out/reproduce",
+    workers: int | str = 1,
+    progress: bool = False,
+) -> Results:
+    """Run a study. Trainings in the store or in the results file are not repeated; the file is written in the end.
+
+    Args:
+        name: of the study, see ``studies()``.
+        preset: ``"laptop"`` or ``"paper"``.
+        smoke: hardly any work, on data made on the spot: shows that the preset runs.
+        seeds: how many, in place of the preset's own, counted from its first.
+        folder: for ``NAME/PRESET.jsonl`` and the store of unfinished work; a smoke has its own of both.
+        workers: as in ``executors.execute``.
+        progress: show on stderr how the runs get on.
+    """
+    chosen, folder = study(name), Path(folder)
+    parts = chosen.plan(known(preset, PRESETS, "preset"))
+    if smoke:
+        parts = {part: smokes.shrunk(recipe) for part, recipe in parts.items()}
+    check_at_hand(*parts.values())
+    if seeds is not None:
+        parts = {part: _with_seeds(recipe, seeds) for part, recipe in parts.items()}
+    path = results.path_in(folder, name, preset, smoke=smoke)
+    store = Store(folder / (f"{name}-smoke.sqlite" if smoke else f"{name}.sqlite"))
+    found = results.collect(parts, store, chosen.curves, results.read(path), chosen.ends)
+    done = {record.key for record in found.records}
+    waiting = [run for recipe in parts.values() for run in recipe.runs() if run.key not in done]
+    waiting = list({run.key: run for run in waiting}.values())  # parts of a smoke may be the same training
+    try:  # all at once: processes that are started for every part would read the data anew each time
+        with shown(waiting, store) if progress and waiting else nullcontext():
+            execute(waiting, store, workers=workers)
+    finally:
+        found = results.collect(parts, store, chosen.curves, found, chosen.ends)
+        results.write(found, path)
+    return found
+
+
+def write_page(name: str, found: Results, folder: str | Path) -> Path:
+    """The page of a study from its results; its path. A smoke or another preset than the laptop's is in its name."""
+    chosen = study(name)
+    command = f"geonorm reproduce {name} --preset {found.preset}{_asked(chosen, found)}"
+    titled = name if found.preset == PRESETS[0] else f"{name}-{found.preset}"
+    line = f"{chosen.line}."
+    missing = [] if found.smoke else _missing(chosen, found)
+    if missing and found.records:
+        line += f"\n\n**Not complete. Still to be trained: {'; '.join(missing)}.**"
+    if found.smoke:
+        titled, command, line = f"{titled}-smoke", f"{command} --smoke", f"{line}\n\n{smokes.SAID}"
+    return page.write(titled, line, chosen.source, command, chosen.page(found), Path(folder))
+
+
+def _with_seeds(recipe: Recipe, number: int) -> Recipe:
+    first = recipe.seeds[0]  # not always 0: settings may have been chosen with a seed that is left out
+    return replace(recipe, seeds=tuple(range(first, first + number)))
+
+
+def _asked(chosen: Study, found: Results) -> str:
+    """The option that results with other seeds than the preset's own came from, where all parts have the same."""
+    parts = chosen.plan(found.preset)
+    numbers = {len({record.choices["seed"] for record in found.of(part)}) for part in parts}
+    own = {len(recipe.seeds) for recipe in parts.values()}
+    return "" if found.smoke or len(numbers) > 1 or numbers in (own, {0}) else f" --seeds {numbers.pop()}"
+
+
+def _missing(chosen: Study, found: Results) -> list[str]:
+    """Parts of a preset with trainings that are not done."""
+    done = {record.key for record in found.records}
+    parts = chosen.plan(found.preset).items()
+    return [part for part, recipe in parts if not done.issuperset(run.key for run in recipe.runs())]

@@ -1,0 +1,235 @@
+"""Is training on spheres more stable? SphereSGD against SGD, from the same weights at the same rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from geonorm.lab.recipe import Recipe
+from geonorm.lab.statistics import summarize
+
+from .geometry import LABELS, PAPER, SOURCE, groups_of, norms_in
+from .page import Block, Chart, Line, Page, Table, mean_line, spread
+from .results import Pair, Record, Results, accuracy
+from .study import Study
+from .verdicts import OWN, Verdict, better, level
+
+OPTIMIZERS = {"sgd": "SGD", "sphere_sgd": "SphereSGD"}
+RATES: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+NAMES = LABELS | {"ln": "LayerNorm"}
+LAPTOP = Recipe(norms=("bn", "ln", "gn(groups=4)", "wn", "cwn"), seeds=(0, 1, 2, 3, 4), epochs=10)
+MARGIN = 1.0  # points of accuracy within which two are called level
+CHANCE = 10.0  # per cent, of ten classes
+TRAINED = 50.0  # per cent: the variation from seed to seed is compared where both are better on average
+
+Values = dict[tuple[int, str], float]  # by seed and norm
+
+
+def _part(optimizer: str, rate: float) -> str:
+    return f"{OPTIMIZERS[optimizer]}, rate {rate:g}"
+
+
+def plan(preset: str) -> dict[str, Recipe]:
+    """The trainings, by optimizer and rate."""
+    one = LAPTOP
+    if preset == "paper":
+        one = replace(PAPER, norms=("bn", "gn(groups=1)", groups_of(preset), "wn", "cwn"))
+    one = replace(one, probes=("invariant_lengths",))
+    return {_part(name, rate): replace(one, optimizer=name, lr=rate) for name in OPTIMIZERS for rate in RATES}
+
+
+def read(results: Results) -> Page:
+    """Tables by norm, curves of the loss, accuracy against the effective rate, and verdicts."""
+    norms = norms_in(results)
+    rows = [
+        [NAMES[norm], label, *[_cell(_records(results, name, rate, norm)) for rate in RATES]]
+        for norm in norms
+        for name, label in OPTIMIZERS.items()
+    ]
+    heads = ["norm", "optimizer", *[f"rate {rate:g}" for rate in RATES]]
+    matched = {NAMES[norm]: [_against_rate(results, name, norm) for name in OPTIMIZERS] for norm in norms}
+    title = "Accuracy against the effective learning rate, over the whole training"
+    blocks: list[Block] = [
+        Table("Accuracy, %", heads, rows, "Mean ± deviation over seeds. Diverged: the loss became NaN in all of them."),
+        Chart("matched", title, "mean of η/‖w‖²", "accuracy, %", matched, log_x=True),
+        *[_losses(results, norm) for norm in norms],
+    ]
+    return Page(_DIFFERS, _verdicts(results), blocks)
+
+
+def _losses(results: Results, norm: str) -> Chart:
+    """Curves of the loss, one panel for each rate at which there is a line to draw."""
+    panels = {}
+    for rate in RATES:
+        curves = {
+            label: [record.curve["loss"] for record in _records(results, name, rate, norm)]
+            for name, label in OPTIMIZERS.items()
+        }
+        if any(sum(map(math.isfinite, one)) > 1 for several in curves.values() for one in several):
+            panels[f"rate {rate:g}"] = [mean_line(label, several) for label, several in curves.items()]
+    name = NAMES[norm].lower().replace(" ", "-")
+    return Chart(f"losses-{name}", f"Training loss, {NAMES[norm]}", "epoch", "loss", panels, log=True)
+
+
+def _records(results: Results, optimizer: str, rate: float, norm: str) -> list[Record]:
+    return results.of(_part(optimizer, rate), norm=norm)
+
+
+def _has_diverged(record: Record) -> bool:
+    return not math.isfinite(record.curve["loss"][-1])
+
+
+def _cell(records: list[Record]) -> str:
+    values = [math.nan if _has_diverged(record) else accuracy()(record) for record in records]
+    return spread(values, 1) or ("diverged" if records else "")
+
+
+def _accuracy(record: Record) -> float:
+    """In per cent. The lab counts scores of NaN as wrong: a network that diverged would seem worse than chance."""
+    return CHANCE if _has_diverged(record) else accuracy()(record)
+
+
+def _accuracies(results: Results, optimizer: str, rate: float, norm: str) -> dict[Pair, float]:
+    return results.values(_accuracy, _part(optimizer, rate), norm=norm)
+
+
+def _effective(record: Record, rate: float) -> float:
+    """Mean over epochs and weights of log10 η/‖w‖²; NaN for a training that broke."""
+    lengths = [length for epoch in record.curve["invariant_lengths"] for length in epoch["part"]]
+    if not all(0 < length < math.inf for length in lengths):
+        return math.nan
+    return math.fsum(math.log10(rate / length**2) for length in lengths) / len(lengths)
+
+
+def _points(results: Results, optimizer: str, norm: str, seed: int | None = None) -> dict[float, tuple[float, float]]:
+    """Effective rate and accuracy at each rate from the smallest, of one seed or on average."""
+    found = {}
+    for rate in RATES:
+        records = [r for r in _records(results, optimizer, rate, norm) if seed in (None, r.choices["seed"])]
+        rates = summarize([_effective(record, rate) for record in records])
+        if rates.number:
+            found[rate] = rates.mean, summarize([_accuracy(record) for record in records]).mean
+    return found
+
+
+def _against_rate(results: Results, optimizer: str, norm: str) -> Line:
+    points = _points(results, optimizer, norm).values()
+    return Line(OPTIMIZERS[optimizer], [10**x for x, _ in points], [y for _, y in points])
+
+
+def _matched(results: Results, norms: list[str]) -> tuple[Values, Values, set[float]]:
+    """Mean accuracy of SphereSGD, that of SGD at the same effective rates, read between its own; and at which rates."""
+    sphere: Values = {}
+    plain: Values = {}
+    rates: set[float] = set()
+    for norm in norms:
+        for seed in sorted({record.choices["seed"] for record in results.records}):
+            known = list(_points(results, "sgd", norm, seed).values())
+            both = {
+                rate: (y, _between(known, x)) for rate, (x, y) in _points(results, "sphere_sgd", norm, seed).items()
+            }
+            pairs = {rate: (y, other) for rate, (y, other) in both.items() if other is not None}
+            rates |= pairs.keys()
+            if pairs:
+                sphere[seed, norm] = math.fsum(y for y, _ in pairs.values()) / len(pairs)
+                plain[seed, norm] = math.fsum(other for _, other in pairs.values()) / len(pairs)
+    return sphere, plain, rates
+
+
+def _between(points: list[tuple[float, float]], x: float) -> float | None:
+    """The broken line through the points at x, where it rises to the right; nothing outside.
+
+    It turns back where larger rates make the weights explode: those trainings are no match for any other.
+    """
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if x0 <= x <= x1 != x0:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    return None
+
+
+def _cells(results: Results, norm: str) -> dict[str, list[dict[Pair, float]]]:
+    """By optimizer, accuracies at the rates that both have done with the same seeds."""
+    both = {name: [_accuracies(results, name, rate, norm) for rate in RATES] for name in OPTIMIZERS}
+    done = [bool(one) and one.keys() == other.keys() for one, other in zip(*both.values(), strict=True)]
+    return {name: [cell for cell, is_done in zip(cells, done, strict=True) if is_done] for name, cells in both.items()}
+
+
+def _over_norms(one: Values, other: Values) -> tuple[dict[Pair, float], dict[Pair, float]]:
+    """By seed, both on average over the norms that both have: seeds are independent, norms are not."""
+    found: list[dict[Pair, float]] = [{}, {}]
+    for seed in sorted({seed for seed, _ in one.keys() & other.keys()}):
+        norms = sorted(norm for own, norm in one.keys() & other.keys() if own == seed)
+        for values, means in zip((one, other), found, strict=True):
+            means[seed, None] = math.fsum(values[seed, norm] for norm in norms) / len(norms)
+    return found[0], found[1]
+
+
+def _verdicts(results: Results) -> list[Verdict]:
+    norms = norms_in(results)
+    ours, theirs = "sphere_sgd", "sgd"
+    spreads: dict[str, dict[Pair, float]] = {name: {} for name in OPTIMIZERS}
+    mean: dict[str, Values] = {name: {} for name in OPTIMIZERS}
+    best: dict[str, Values] = {name: {} for name in OPTIMIZERS}
+    for norm in norms:
+        cells = _cells(results, norm)
+        for pair in zip(cells[ours], cells[theirs], strict=True):
+            found = [summarize(cell.values()) for cell in pair]
+            if all(one.mean > TRAINED for one in found):
+                number = len(spreads[ours])
+                spreads[ours][number, None], spreads[theirs][number, None] = (one.deviation for one in found)
+        for name, own in cells.items():
+            if not own:
+                continue
+            top = max(own, key=lambda cell: summarize(cell.values()).mean)
+            best[name] |= {(seed, norm): value for (seed, _), value in top.items()}
+            for seed, fold in set.intersection(*[set(cell) for cell in own]):
+                mean[name][seed, norm] = math.fsum(cell[seed, fold] for cell in own) / len(own)
+    *matched, rates = _matched(results, norms)
+
+    def verdict(claim: str, pair: Sequence[Values], margin: float | None = None) -> Verdict:
+        one, other = _over_norms(*pair)
+        answer = better(one, other) if margin is None else level(one, other, margin)
+        return Verdict(claim, OWN, f"{spread(one, 1)} against {spread(other, 1)}", *answer)
+
+    overlap = f"{len(rates)} of {len(RATES)} rates overlap"
+    return [
+        Verdict(
+            f"SphereSGD varies less from seed to seed (deviation of accuracy, where both are over {TRAINED:g} %)",
+            "Sections 1.3 and 4: more stable, no experiment",
+            f"{spread(spreads[ours], 1)} against {spread(spreads[theirs], 1)}",
+            *better(spreads[theirs], spreads[ours]),
+        ),
+        verdict("SphereSGD bears more rates (mean accuracy over all rates)", (mean[ours], mean[theirs])),
+        verdict("SphereSGD is more accurate (each at its best rate)", (best[ours], best[theirs])),
+        verdict(f"at the same effective rate both are level, within {MARGIN:g} point ({overlap})", matched, MARGIN),
+    ]
+
+
+_DIFFERS = f"""\
+- The paper says that optimization on spheres makes training more stable and has no experiment with it.
+- A perceptron with two hidden layers on the digits of scikit-learn, momentum 0.9, batches of 64, 10 epochs, no weight
+  decay; `paper` preset: ResNet-101 on CIFAR-10.
+- Both start from the same weights, so at the same effective rate η/‖w‖². SphereSGD keeps it; under SGD weights grow and
+  it falls. So accuracy is also shown against the mean effective rate of the whole training. Lines go from the smallest
+  rate to the largest: under SGD they turn back where weights explode. The last verdict reads SGD's accuracy between its
+  rates, where SphereSGD's effective rate lies within them. That is so at small rates; at larger ones the weights of SGD
+  grow so much that its effective rate does not get as high as that of SphereSGD.
+- How much accuracy varies is compared norm by norm and rate by rate, where both are over {TRAINED:g} % on average: an
+  optimizer that fails with all seeds does not vary. That was chosen when the results were known. All share their seeds,
+  so they are independent only in part. The other verdicts are on averages over norms, seed by seed.
+- The best rate is chosen by the test images, a little flattering for both alike. Rates go from {RATES[0]:g} to
+  {RATES[-1]:g}: what bears more rates depends on this choice.
+- A training is called diverged when its loss became NaN, as with WeightNorm at large rates. In verdicts it counts as
+  chance, {CHANCE:g} %, like those that failed with numbers. Lines of the loss end there."""
+
+STUDY = Study(
+    name="geometry-sphere",
+    line="SphereSGD against SGD at six rates under five norms: accuracy, seeds, and matched effective rates",
+    source=f"{SOURCE}, Sections 1.3, 2.5 and 4",
+    minutes={"laptop": 2},
+    plan=plan,
+    read=read,
+    curves=("loss", "invariant_lengths"),
+)

@@ -1,0 +1,197 @@
+"""The page of a study: verdicts, tables and charts as Markdown and SVG, the same bytes from the same results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple, TypeAlias
+
+from geonorm.html.result import figure
+from geonorm.lab.extras import require
+from geonorm.lab.report.palette import line_style, looks
+from geonorm.lab.statistics import summarize
+
+from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict
+
+_TESTED = """\
+Tests are two-sided and paired over seeds or folds, and corrected for the number of tests on this page (Holm): the
+chance that any claim without substance is called true or false here is 5 %. Intervals are of one difference each."""
+
+
+_POINTS = 100  # of a curve
+
+
+class Table(NamedTuple):
+    """Figures in rows and columns."""
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+class Line(NamedTuple):
+    """One curve with a band around it; ``low`` and ``high`` may be empty."""
+
+    label: str
+    x: Sequence[float]
+    mean: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+class Chart(NamedTuple):
+    """Curves side by side, one panel for each entry of ``panels``; ``ticks`` writes words at some places of x."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    panels: Mapping[str, Sequence[Line]]
+    log: bool = False
+    log_x: bool = False
+    ticks: Mapping[float, str] = {}
+
+
+Block: TypeAlias = Table | Chart
+
+
+class Page(NamedTuple):
+    """What a study found.
+
+    Attributes:
+        differs: how the protocol differs from the published one.
+        verdicts: one per claim.
+        blocks: tables and charts.
+    """
+
+    differs: str
+    verdicts: Sequence[Verdict]
+    blocks: Sequence[Block]
+
+
+def spread(values: Mapping[Any, float] | Sequence[float], digits: int = 2) -> str:
+    """Mean ± standard deviation.
+
+    Examples:
+        >>> from studies.page import spread
+        >>> spread([90.0, 92.0])
+        '91.00 ± 1.41'
+    """
+    found = summarize(values.values() if isinstance(values, Mapping) else values)
+    if not found.number:
+        return ""
+    lost = f" ({found.lost} diverged)" if found.lost else ""
+    return f"{found.mean:.{digits}f}" + (f" ± {found.deviation:.{digits}f}" if found.number > 1 else "") + lost
+
+
+def mean_line(label: str, curves: Sequence[Sequence[float]], factor: float = 1.0) -> Line:
+    """The mean of several curves over epochs, with a band of one standard deviation.
+
+    More epochs than a chart can show are taken together: each point is the mean up to its epoch.
+
+    Examples:
+        >>> from studies.page import mean_line
+        >>> mean_line("two", [[1.0, 3.0], [2.0, 6.0]]).mean
+        [1.5, 4.5]
+        >>> mean_line("long", [range(200)]).x[:2], mean_line("long", [range(200)]).mean[:2]
+        ([2, 4], [0.5, 2.5])
+    """
+    epochs = min(map(len, curves), default=0)
+    block = max(1, -(-epochs // _POINTS))
+    ends = range(block, epochs + 1, block)
+    found = [summarize([factor * fmean(values[end - block : end]) for values in curves]) for end in ends]
+    mean = [one.mean for one in found]
+    bands = [[one.mean + sign * one.deviation for one in found] if len(curves) > 1 else [] for sign in (-1, 1)]
+    return Line(label, list(ends), mean, *bands)
+
+
+def write(name: str, line: str, source: str, command: str, page: Page, folder: Path) -> Path:
+    """NAME.md and its charts; the path of the first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [f"# {name}\n", f"{line}\n", f"Source: {source}. Run here with `{command}`.\n", "## Verdicts\n"]
+    if page.verdicts:
+        parts.append(f"{tally(page.verdicts)}.\n")
+    heads = ("claim", "published", "ours", "verdict", "why")
+    parts.append(markdown(heads, [(one[0], one[1], one[2], f"**{one[3]}**", one[4]) for one in page.verdicts]))
+    parts.append(f"{_TESTED}\n")
+    parts.append(f"## How ours differs\n\n{page.differs}\n")
+    for block in page.blocks:
+        if isinstance(block, Chart) and not block.panels:
+            continue  # nothing is trained yet that it could show
+        parts.append(f"## {block.title}\n")
+        if isinstance(block, Table):
+            parts.append(markdown(block.heads, block.rows))
+            if block.note:
+                parts.append(f"{block.note}\n")
+        else:
+            picture = f"{name}-{block.name}.svg"
+            _draw(block, folder / picture)
+            parts.append(f"![{block.title}]({picture})\n")
+    path = folder / f"{name}.md"
+    path.write_text("\n".join(parts), encoding="utf-8")
+    return path
+
+
+def tally(verdicts: Sequence[Verdict]) -> str:
+    """How many claims hold, those of the papers apart from our own questions.
+
+    Examples:
+        >>> from studies.page import tally
+        >>> from studies.verdicts import HOLDS, OWN, Verdict
+        >>> tally([Verdict("1 < 2", "Table 1", "1 and 2", HOLDS, "so"), Verdict("2 < 3", OWN, "2 and 3", HOLDS, "so")])
+        'Claims of the paper: 1 holds. Questions of our own: 1 holds'
+    """
+    said = []
+    for title, of in (
+        ("Claims of the paper", [one for one in verdicts if one.published != OWN]),
+        ("Questions of our own", [one for one in verdicts if one.published == OWN]),
+    ):
+        counts = Counter(one.verdict for one in of)
+        words = {HOLDS: ("holds", "hold"), FAILS: ("does not", "do not"), UNDECIDED: ("is undecided", "are undecided")}
+        each = [f"{counts[word]} {forms[counts[word] > 1]}" for word, forms in words.items() if counts[word]]
+        if each:
+            said.append(f"{title}: {', '.join(each)}")
+    return ". ".join(said)
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
+
+
+def _draw(chart: Chart, path: Path) -> None:
+    labels = list(dict.fromkeys(line.label for lines in chart.panels.values() for line in lines))
+    look = looks(labels, labels[0] if labels else None)
+    with require("matplotlib", "matplotlib").rc_context(
+        {"svg.hashsalt": "geonorm", "svg.fonttype": "none", "path.simplify": False}
+    ):
+        columns = min(3, len(chart.panels)) if len(chart.panels) != 4 else 2
+        rows = -(-len(chart.panels) // columns)
+        drawing = figure(max(5.0, 3.6 * columns), 2.9 * rows)
+        axes = drawing.subplots(rows, columns, squeeze=False).ravel()
+        for axis, (title, lines) in zip(axes, chart.panels.items(), strict=False):
+            for line in lines:
+                style = line_style(look[line.label])
+                marker = "o" if chart.log_x or chart.ticks else ""  # a few chosen values, not every epoch
+                axis.plot(line.x, line.mean, label=line.label, marker=marker, markersize=3, **style)
+                if len(line.low):
+                    axis.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.12, linewidth=0)
+            axis.set(title=title, xlabel=chart.x_label, ylabel=chart.y_label, yscale="log" if chart.log else "linear")
+            if chart.ticks:
+                axis.set_xticks(list(chart.ticks), list(chart.ticks.values()))
+            elif not chart.log_x and chart.x_label == "epoch":
+                axis.xaxis.get_major_locator().set_params(integer=True)
+            if chart.log_x:  # plain numbers at the powers of ten; those between would overlap
+                axis.set_xscale("log")
+                axis.xaxis.set_major_formatter("{x:g}")
+                axis.xaxis.set_minor_formatter("")
+            axis.grid(alpha=0.3)
+            axis.spines[["top", "right"]].set_visible(False)
+        for axis in axes[len(chart.panels) :]:
+            axis.set_visible(False)
+        drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+        drawing.savefig(path, metadata={"Date": None, "Creator": None})

@@ -1,0 +1,131 @@
+"""What a study measured, as JSON lines: one line per training, small enough to be kept beside the code."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from geonorm.lab.recipe import Recipe
+from geonorm.lab.store import Store
+
+Pair = tuple[int, int | None]  # seed and fold: runs that share both are compared with each other
+_DIGITS = 5  # of curves: more than a figure or a table shows
+_SMOKE = "-smoke"
+
+
+class Record(NamedTuple):
+    """One training.
+
+    Attributes:
+        key: of the run in a store.
+        part: which part of the study.
+        choices: norm, loss, corruption, seed and fold.
+        figures: by evaluation.
+        curve: by figure, epoch after epoch.
+        seconds: how long it took.
+    """
+
+    key: str
+    part: str
+    choices: dict[str, Any]
+    figures: dict[str, Any]
+    curve: dict[str, list[Any]]
+    seconds: float
+
+    @property
+    def pair(self) -> Pair:
+        """What it shares with the run of another norm that it is compared with."""
+        return self.choices["seed"], self.choices["fold"]
+
+
+class Results(NamedTuple):
+    """All trainings of a study that are done, with the preset they belong to, and whether they are a smoke of it."""
+
+    preset: str
+    records: tuple[Record, ...]
+    smoke: bool = False
+
+    def of(self, part: str, **choices: Any) -> list[Record]:
+        """The trainings of a part with some choices."""
+        return [
+            record
+            for record in self.records
+            if record.part == part and all(record.choices[name] == value for name, value in choices.items())
+        ]
+
+    def values(self, figure: Callable[[Record], float], part: str, **choices: Any) -> dict[Pair, float]:
+        """A figure of each of them, in per cent or as it is, by seed and fold."""
+        return {record.pair: figure(record) for record in self.of(part, **choices)}
+
+
+def accuracy(evaluation: str = "clean", figure: str = "accuracy") -> Callable[[Record], float]:
+    """The final accuracy under an evaluation, in per cent."""
+    return lambda record: 100 * float(record.figures[evaluation][figure])
+
+
+def collect(
+    parts: Mapping[str, Recipe], store: Store, curves: Sequence[str], before: Results, ends: Sequence[str] = ()
+) -> Results:
+    """The trainings of a plan that are done: in a store, or in the results that were there before.
+
+    Those of other seeds stay in the results, whatever seeds were asked for.
+    """
+    done, known = {one.key: one for one in store.finished()}, {record.key: record for record in before.records}
+    records = []
+    for part, recipe in parts.items():
+        others = {record.choices["seed"] for record in before.records if record.part == part} - set(recipe.seeds)
+        for run in replace(recipe, seeds=(*recipe.seeds, *sorted(others))).runs():
+            if run.key in known:
+                records.append(known[run.key]._replace(part=part))
+            elif run.key in done:
+                one = done[run.key]
+                choices = {name: run[name] for name in ("norm", "loss", "corruption", "seed", "fold")}
+                epochs = store.curve(run.key)
+                curve = {name: [_short(epoch[name]) for epoch in epochs if name in epoch] for name in curves}
+                curve |= {name: [_short(epoch[name]) for epoch in epochs[-1:] if name in epoch] for name in ends}
+                kept = {name: values for name, values in curve.items() if values}
+                records.append(Record(run.key, part, choices, _short(one.figures), kept, round(one.seconds, 2)))
+    return before._replace(records=tuple(records))
+
+
+def write(results: Results, path: Path) -> None:
+    """As JSON lines, in the order of the plan."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(record._asdict(), ensure_ascii=False, separators=(",", ":")) for record in results.records]
+    beside = path.with_suffix(f".{os.getpid()}")  # moved into place: a kill leaves the old file or the new one
+    try:
+        beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def path_in(folder: Path, name: str, preset: str, *, smoke: bool = False) -> Path:
+    """Where results of a study are kept: a smoke has a file of its own."""
+    return folder / name / f"{preset}{_SMOKE if smoke else ''}.jsonl"
+
+
+def read(path: Path) -> Results:
+    """What ``write`` has written, if anything; the name of the file tells the preset, and a smoke."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    try:
+        records = tuple(Record(**json.loads(line)) for line in lines)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"expected results as JSON lines in {path} ({error}); delete it: trainings that are still in the store "
+            "beside it are not repeated"
+        ) from error
+    return Results(path.stem.removesuffix(_SMOKE), records, path.stem.endswith(_SMOKE))
+
+
+def _short(value: Any) -> Any:
+    """Numbers with as many digits as anyone reads."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _short(one) for key, one in value.items()}
+    return [_short(one) for one in value] if isinstance(value, list) else value

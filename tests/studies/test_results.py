@@ -1,0 +1,146 @@
+"""Results on disk: nothing is lost on the way, nothing is run twice."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import studies as room
+from geonorm.lab import Recipe, Store
+from geonorm.lab.statistics import difference
+from studies import reproduce, results, study, write_page
+from studies.page import Chart, Page, Table, mean_line, spread
+from studies.results import Results, accuracy
+from studies.study import Study
+from studies.verdicts import FAILS, HOLDS, UNDECIDED, Verdict, above, below, better, corrected, level
+
+RECIPE = Recipe(norms=("bn", "none"), seeds=(0, 1), epochs=2, batch_size=256)
+
+
+def read(found: Results) -> Page:
+    lines = [mean_line(norm, [r.curve["loss"] for r in found.of("digits", norm=norm)]) for norm in ("bn", "none")]
+    rows = [[norm, spread(found.values(accuracy(), "digits", norm=norm))] for norm in ("bn", "none")]
+    return Page(
+        "Not at all.",
+        [Verdict("a | claim", "1", "2", HOLDS, "so")],
+        [
+            Table("Accuracy", ["norm", "ours"], rows),
+            Chart("loss", "Loss", "epoch", "loss", {"digits": lines}, log_x=True),
+            Chart("nothing", "Nothing", "epoch", "loss", {}),
+        ],
+    )
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Study("small", "A small one", "no paper", {"laptop": 1}, lambda preset: {"digits": RECIPE}, read)
+    monkeypatch.setattr(room, "study", lambda name: small)
+
+
+def test_of_some_figures_only_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe(norms=("bn", "diffphi"), seeds=(0,), epochs=2, batch_size=256)
+    ends = Study("small", "", "", {}, lambda preset: {"digits": recipe}, read, curves=("loss",), ends=("phi",))
+    monkeypatch.setattr(room, "study", lambda name: ends)
+    plain, learned = reproduce("small", folder=tmp_path).records
+    assert list(plain.curve) == ["loss"]
+    assert [len(values) for values in learned.curve.values()] == [2, 1]
+    assert all(1 < phi < 3 for phi in learned.curve["phi"][0].values())
+
+
+@pytest.mark.usefixtures("known")
+def test_from_runs_to_the_page(tmp_path: Path) -> None:
+    found = reproduce("small", folder=tmp_path)
+    assert [(one.choices["norm"], one.choices["seed"]) for one in found.records] == [
+        ("bn", 0), ("none", 0), ("bn", 1), ("none", 1)
+    ]  # fmt: skip
+    assert results.read(tmp_path / "small" / "laptop.jsonl") == found
+    assert all(len(one.curve["loss"]) == 2 for one in found.records)
+
+    (tmp_path / "small.sqlite").unlink()  # as on another machine: the file alone says what is done
+    assert reproduce("small", folder=tmp_path) == found
+    assert not Store(tmp_path / "small.sqlite").finished()
+    more = reproduce("small", folder=tmp_path, seeds=3, progress=True)
+    assert more.records[:4] == found.records
+    assert len(Store(tmp_path / "small.sqlite").finished()) == 2
+    (tmp_path / "small.sqlite").unlink()
+    assert reproduce("small", folder=tmp_path, seeds=1) == more, "the other seeds are kept"
+
+    assert "--preset laptop --seeds 3`" in write_page("small", more, tmp_path / "more").read_text()
+
+    pages = [write_page("small", found, tmp_path / place) for place in ("a", "b")]
+    assert "--preset laptop`" in pages[0].read_text()
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    charts = [page.with_name("small-loss.svg").read_bytes() for page in pages]
+    assert charts[0] == charts[1]
+    assert b"<dc:date>" not in charts[0]
+    assert "Nothing" not in pages[0].read_text()
+    assert "a &#124; claim" in pages[0].read_text()
+
+
+def test_seeds_are_counted_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe(norms=("none",), seeds=(1,), epochs=1, batch_size=256)
+    small = Study("small", "", "", {}, lambda preset: {"digits": recipe}, read)
+    monkeypatch.setattr(room, "study", lambda name: small)
+    assert [one.choices["seed"] for one in reproduce("small", folder=tmp_path, seeds=2).records] == [1, 2]
+
+
+@pytest.mark.usefixtures("known")
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "small" / "laptop.jsonl"
+    path.parent.mkdir()
+    for bad in ('{"key": "ab', '{"word": 1}'):
+        path.write_text(bad)
+        with pytest.raises(ValueError, match=r"laptop\.jsonl .*delete it"):
+            reproduce("small", folder=tmp_path)
+        assert path.read_text() == bad
+
+
+def test_a_misspelt_name() -> None:
+    with pytest.raises(ValueError, match="did you mean 'augnorm-graphs'"):
+        study("augnorm-graph")
+
+
+def test_verdicts() -> None:
+    one = {(seed, None): 90.0 + seed % 3 for seed in range(9)}
+    higher = {pair: value + 5 + 0.1 * (pair[0] % 2) for pair, value in one.items()}
+    unclear = {pair: value + (-1) ** pair[0] for pair, value in one.items()}
+    assert better(higher, one)[0] == HOLDS
+    assert better(one, higher)[0] == FAILS
+    assert better(unclear, one)[0] == UNDECIDED
+    assert level(unclear, one, margin=2)[0] == HOLDS
+    assert level(higher, one, margin=2)[0] == FAILS
+    assert level(unclear, one, margin=0.5)[0] == UNDECIDED
+    assert "+5.04" in better(higher, one).why
+    assert better({pair: value + 1 for pair, value in one.items()}, one)[1].endswith("no test")
+    assert [above(one, bound)[0] for bound in (80, 91, 99)] == [HOLDS, UNDECIDED, FAILS]
+    assert [below(one, bound)[0] for bound in (80, 91, 99)] == [FAILS, UNDECIDED, HOLDS]
+    assert above(dict.fromkeys(one, 1.0), 0.8)[:2] == (HOLDS, "the same in 9 runs")
+    assert "9 runs" in above(one, 80).why
+    few = {(0, None): 1.0}
+    assert better(few, {(0, None): 0.0})[0] == UNDECIDED
+
+
+def test_the_tests_of_a_page_are_corrected_for_each_other() -> None:
+    claims = [Verdict(f"claim {p}", "Table 1", "1", HOLDS, "so", p) for p in (0.001, 0.02, 0.03)]
+    certain = Verdict("counted", "Table 1", "1", FAILS, "counted")
+    found = corrected([*claims, certain])
+    assert [one.verdict for one in found] == [HOLDS, HOLDS, HOLDS, FAILS]
+    assert found[0].why == "so, p = 0.001, p = 0.003 for 3 tests"
+    found = corrected([*claims, *[one._replace(p=0.9, verdict=UNDECIDED) for one in claims]])
+    assert [one.verdict for one in found] == [HOLDS] + [UNDECIDED] * 5
+    assert corrected(claims[:1])[0].why == "so, p = 0.001"
+
+
+def test_folds_are_not_counted_as_independent() -> None:
+    one = {(0, fold): 90.0 + (fold * 7) % 5 for fold in range(10)}
+    other = {pair: value - 0.8 + 1.1 * (pair[1] % 2) for pair, value in one.items()}
+    folds, seeds = (
+        better(*[{(key(pair), fold(pair)): value for pair, value in values.items()} for values in (one, other)])
+        for key, fold in ((lambda p: p[0], lambda p: p[1]), (lambda p: p[1], lambda p: None))
+    )
+    assert folds.p > seeds.p
+    assert difference(one, other, shared=1 / 9).high - difference(one, other).mean == pytest.approx(
+        math.sqrt(1 + 10 / 9) * (difference(one, other).high - difference(one, other).mean)
+    )
