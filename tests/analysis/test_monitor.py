@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -208,8 +209,13 @@ class TestGuard:
 
     def test_half_of_the_batches_is_no_reason_to_warn(self) -> None:
         model = self.guarded()
-        with Monitor(model, every=5) as monitor:
+        with Monitor(model, every=5) as monitor, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             self.steps(monitor, model, [0, 1] * 25)
+        assert not caught
+        steps, rates = monitor.result().series("norms", "0", "pull_rate")
+        assert steps[-1] == 45
+        assert rates[-1] == pytest.approx(0.5, abs=0.05)
 
     def test_steps_that_are_not_recorded_count_for_the_warning(self) -> None:
         model = self.guarded()
@@ -220,10 +226,14 @@ class TestGuard:
         model = self.guarded()
         with Monitor(model, every=100) as monitor:
             self.steps(monitor, model, [1])
-            monkeypatch.setattr(torch.Tensor, "tolist", None)
-            monkeypatch.setattr(torch.Tensor, "item", None)
-            for _ in range(5):
-                monitor.step()
+            read = []
+            with monkeypatch.context() as patched:
+                for name in ("tolist", "item", "__bool__", "__float__", "__int__"):
+                    patched.setattr(torch.Tensor, name, lambda tensor, name=name: read.append(name))
+                for _ in range(5):
+                    monitor.step()
+        assert not read
+        assert [record["step"] for record in monitor.result().records] == [0]
 
 
 class TestEnemies:

@@ -292,9 +292,22 @@ def test_checkpointing(case: LayerCase) -> None:
     """The same outputs and gradients; statistics follow twice, once per forward, as BatchNorm's do."""
     plain, stored = (randomize_parameters(case.make()).train() for _ in range(2))
     a, b = (case.input(torch.float32).requires_grad_() for _ in range(2))
-    case.call(plain, a).square().sum().backward()
-    torch.utils.checkpoint.checkpoint(lambda v: case.call(stored, v), b, use_reentrant=False).square().sum().backward()
+    expected = case.call(plain, a)
+    found = torch.utils.checkpoint.checkpoint(lambda v: case.call(stored, v), b, use_reentrant=False)
+    for y in (expected, found):
+        y.pow(3).sum().backward()
+    torch.testing.assert_close(found, expected)
     torch.testing.assert_close(b.grad, a.grad)
+    for (name, theirs), ours in zip(plain.named_parameters(), stored.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, msg=lambda m, n=name: n + m)
+    case.call(plain, a)  # the second forward, which checkpointing makes in backward
+    for (name, theirs), ours in zip(plain.named_buffers(), stored.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs, msg=lambda m, n=name: n + m)
+    if case.running:
+        layers = [stored, case.twin().train()] if case.twin is not None else [stored]
+        for twin in layers[1:]:
+            torch.utils.checkpoint.checkpoint(twin, b, use_reentrant=False).sum().backward()
+        assert [int(layer.num_batches_tracked) for layer in layers] == [2] * len(layers)
 
 
 def test_ddp_with_two_forwards() -> None:

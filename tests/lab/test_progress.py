@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from geonorm.lab import Recipe, Store
 from geonorm.lab.bars import busy
 from geonorm.lab.progress import Lines, LiveTable, Watcher, shown
 from geonorm.lab.recipe import Run
-from geonorm.lab.store import Epoch
+from geonorm.lab.store import Epoch, StoreError
 
 RUNS = Recipe(norms=("bn", "ln"), seeds=(0, 1), epochs=10).runs()
 FIGURES = {"loss": 0.25, "accuracy": 0.75}
@@ -107,11 +108,44 @@ def test_lines_count_on(store: Store, capsys: pytest.CaptureFixture[str]) -> Non
     assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["[2/4]", "[3/4]", "[4/4]"]
 
 
-def test_a_store_that_cannot_be_read_for_a_while_is_no_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from geonorm.lab.store import StoreError
+def test_a_store_that_cannot_be_read_for_a_while_is_no_error(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The watcher looks again, and tells of what was finished in the meantime."""
+    read, refused, looked_again = Store.finished_keys, threading.Event(), threading.Event()
+
+    def locked(store: Store) -> set[str]:
+        refused.set()
+        raise StoreError("locked")
+
+    def readable(store: Store) -> set[str]:
+        looked_again.set()
+        return read(store)
+
+    monkeypatch.setattr("geonorm.lab.progress.LOOK_EVERY", 0.01)
+    with shown(RUNS, store):
+        monkeypatch.setattr(Store, "finished_keys", locked)
+        finish(store, 1)
+        assert refused.wait(30)
+        monkeypatch.setattr(Store, "finished_keys", readable)
+        assert looked_again.wait(30), "the watcher has ended"
+    assert capsys.readouterr().err.startswith("[2/4] ln, seed 0: 75.0 % in ")
+
+
+def test_a_store_that_cannot_be_read_at_the_end_is_no_error(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def locked(store: Store) -> set[str]:
+        asked.append(store)
+        raise StoreError("locked")
 
     with shown(RUNS, store):
-        monkeypatch.setattr(Store, "finished_keys", lambda self: (_ for _ in ()).throw(StoreError("locked")))
+        monkeypatch.setattr(Store, "finished_keys", locked)
+        finish(store, 1)
+    assert asked
+    assert capsys.readouterr().err == ""
 
 
 def test_busy_says_lines(capsys: pytest.CaptureFixture[str]) -> None:

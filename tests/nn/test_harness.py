@@ -3,13 +3,16 @@
 import copy
 import inspect
 import io
+import itertools
 import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+import geonorm
 from geonorm.ops import Segments, using_backend
 from helpers.layer_cases import (
     CASE_NAMES,
@@ -266,23 +269,56 @@ def test_refuses_wrong_options(case: LayerCase) -> None:
             case.make(kappa=0)
 
 
-@each
+@pytest.mark.parametrize("case", [c for c in CASES if c.running or "Instance" in c.name], ids=lambda c: c.name)
 def test_single_elements(case: LayerCase) -> None:
-    """One value per group: error, running statistics, or the affine part alone."""
-    shapes = {"Batch": (1, 3), "Instance": (2, 4), "PopNorm": (1, 3)}
-    shape = next((shapes[key] for key in shapes if key in case.name), None)
-    if shape is None:
-        return
-    x = torch.randn(*shape, *[1] * (len(case.shape) - 2))
+    """One value per channel: error, running statistics, or the affine part alone."""
+    x = torch.randn(*((1, 3) if case.running else (2, 4)), *[1] * (len(case.shape) - 2))
     with pytest.raises(ValueError, match="Expected more than 1"):
         case.make().train()(x)
     out = case.make(single_element="identity").train()(x)
     torch.testing.assert_close(out, x)
     if case.running:
         layer = case.make(single_element="running").train()
-        torch.testing.assert_close(layer(x), layer.eval()(x))
+        layer(case.input(torch.float32))  # statistics that are not 0 and 1, or this would be the affine part alone
+        y = layer(x)
+        torch.testing.assert_close(y, layer.eval()(x))
+        assert not torch.allclose(y, x, atol=1e-2)
         with pytest.raises(ValueError, match="track_running_stats"):
             case.make(single_element="running", track_running_stats=False)
+
+
+@pytest.mark.parametrize("kind", [geonorm.AugGroupNorm, geonorm.PopGroupNorm])
+def test_single_elements_of_group_norms(kind: type[nn.Module]) -> None:
+    """As torch's GroupNorm: one sample with one value per group is an error, several are all 0."""
+    with pytest.raises(ValueError, match="Expected more than 1"):
+        kind(4, 4)(torch.randn(1, 4))
+    with pytest.raises(ValueError, match="Expected more than 1"):
+        nn.GroupNorm(4, 4)(torch.randn(1, 4))
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(kind(4, 4)(x), torch.zeros(3, 4))
+    torch.testing.assert_close(kind(4, 4, single_element="identity")(x), x)
+    with pytest.raises(ValueError, match="no running statistics"):
+        kind(4, 4, single_element="running")
+
+
+def test_single_elements_of_layer_norm() -> None:
+    """As torch's LayerNorm: a single value is its own center."""
+    x = torch.randn(3, 1)
+    torch.testing.assert_close(geonorm.AugLayerNorm(1)(x), nn.LayerNorm(1)(x))
+    torch.testing.assert_close(geonorm.AugLayerNorm(1, single_element="identity")(x), x)
+    with pytest.raises(ValueError, match="no running statistics"):
+        geonorm.AugLayerNorm(1, single_element="running")
+
+
+def test_graphs_of_one_node() -> None:
+    """Normalized as any other graph, whatever ``single_element`` says: among larger ones there is no telling them."""
+    x, batch = torch.randn(4, 3), torch.tensor([0, 1, 1, 2])
+    for choice in ("error", "identity"):
+        y = geonorm.AugGraphNorm(3, alpha=1.0, single_element=choice)(x, batch, 3)
+        torch.testing.assert_close(y[[0, 3]], torch.zeros(2, 3))
+        assert y[1:3].abs().min() > 0.1
+    with pytest.raises(ValueError, match="no running statistics"):
+        geonorm.AugGraphNorm(3, single_element="running")
 
 
 @each
@@ -418,9 +454,19 @@ def test_learned_phi_comes_back_from_an_end_of_its_range(case: LayerCase, end: f
 
 @each
 def test_weight_decay_pulls_phi_to_its_start(case: LayerCase) -> None:
+    """An optimizer that sees no gradient, only decay, leads φ back to where it was made, and closer at every step."""
     layer = case.make(learn_phi=True, phi=1.5)
-    torch.testing.assert_close(layer.phi, torch.full_like(layer.phi_offset, 1.5))
-    with torch.no_grad():
-        layer.phi_offset.fill_(2.0)
-        layer.phi_offset.mul_(0.0)
-    torch.testing.assert_close(layer.phi, torch.full_like(layer.phi_offset, 1.5))
+    start = torch.full_like(layer.phi_offset, 1.5)
+    torch.testing.assert_close(layer.phi, start)
+    for away in (2.0, -2.0):
+        layer.phi_offset.data.fill_(away)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, weight_decay=2.0)
+        distances = [(layer.phi - start).abs()]
+        for _ in range(60):
+            layer.phi_offset.grad = torch.zeros_like(layer.phi_offset)
+            optimizer.step()
+            distances.append((layer.phi - start).abs())
+        assert bool((distances[0] > 0.2).all())
+        for before, after in itertools.pairwise(distances[:20]):
+            assert bool((after < before).all())
+        torch.testing.assert_close(layer.phi, start, rtol=1e-5, atol=0)

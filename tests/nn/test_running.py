@@ -137,12 +137,23 @@ def test_phi_2_evaluates_as_the_batchnorm_it_was_loaded_from() -> None:
 
 def test_two_forwards_before_a_backward() -> None:
     """As DDP does: the second forward must not spoil what the first saved."""
-    layer = geonorm.AugBatchNorm1d(3, learn_phi=True, learn_alpha=True, spread="robust")
-    first, second = layer(data().float()), layer(data(1).float())
-    (first.sum() + second.sum()).backward()
-    evaluated = layer.eval()(data().float())
-    layer.train()(data(1).float())
-    evaluated.sum().backward()
+    layer, apart = (
+        geonorm.AugBatchNorm1d(3, learn_phi=True, learn_alpha=True, spread="robust", dtype=torch.float64)
+        for _ in range(2)
+    )
+    first, second = layer(data()), layer(data(1))
+    (first.pow(3).sum() + second.pow(3).sum()).backward()
+    for seed in (0, 1):
+        apart(data(seed)).pow(3).sum().backward()
+    for (name, parameter), expected in zip(layer.named_parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad, msg=lambda m, n=name: n + m)
+
+    x, center = data().requires_grad_(), layer.running_center.clone()
+    loss, wanted = layer.eval()(x).pow(3).sum(), (x, layer.alpha, layer.weight, layer.bias)
+    before = torch.autograd.grad(loss, wanted, retain_graph=True)
+    layer.train()(data(1))
+    assert not torch.equal(layer.running_center, center)
+    torch.testing.assert_close(torch.autograd.grad(loss, wanted), before, rtol=0, atol=0)
 
 
 def test_alpha_of_eval_gets_its_gradient() -> None:
