@@ -140,7 +140,7 @@ inline double step_by_nearest(const Sums& s, double up, double down, double q) {
 }
 
 // y as a sweep in float32 or float64 sees it, and how far the extremes lie from it.
-inline void place(double* row, bool wide) {
+inline void set_sweep_point(double* row, bool wide) {
     const double head = wide ? row[Y] : (double)(float)row[Y];
     row[Y] = head + (wide ? row[Y] - head : (double)(float)(row[Y] - head));
     row[UP] = larger(row[HIGHEST] - row[Y], 0), row[DOWN] = larger(row[Y] - row[LOWEST], 0);

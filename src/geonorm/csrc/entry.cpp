@@ -528,7 +528,7 @@ GN_EXPORT int64_t geonorm_advance(double* rows, int64_t groups, const double* pa
             advance(row, all, k, eps, adaptive);
         }
         going_on += row[ACTIVE] > 0;
-        place(row, wide);
+        set_sweep_point(row, wide);
     }
     return going_on;
 }

@@ -38,7 +38,7 @@ def aug_norm(
     spread_floor: float = 0.05,
     grad_floor: float = 0.0,
     sweeps: int | None = None,
-    interior: bool = False,
+    phi_strictly_inside: bool = False,
     element_weight: Tensor | None = None,
     batch: Tensor | None = None,
     batch_size: int | None = None,
@@ -66,7 +66,7 @@ def aug_norm(
         grad_floor: distances to the center below this share of the spread do not raise a value's part of the
             gradient further. Calms training for φ < 1.5; 0 keeps the exact gradient.
         sweeps: a fixed number of sweeps of the solver, as in ``center``.
-        interior: a tensor ``phi`` is known to lie strictly between 1 and ∞; saves the work those ends would need.
+        phi_strictly_inside: a tensor ``phi`` is known to lie strictly between 1 and ∞; saves the work for those ends.
         element_weight: non-negative weights or a mask that broadcasts to ``x``: how much each value counts in the
             statistics. Where it is 0 the value is ignored and the output is 0. A group in which all are 0 raises, or
             comes out as 0 where nobody may look at the weights, as in ``center``.
@@ -102,7 +102,7 @@ def aug_norm(
         spread_floor=spread_floor,
         grad_floor=grad_floor,
         sweeps=sweeps,
-        interior=interior,
+        phi_strictly_inside=phi_strictly_inside,
         element_weight=element_weight,
         batch=batch,
         batch_size=batch_size,
@@ -135,7 +135,7 @@ def aug_norm_impl(
     spread_floor: float,
     grad_floor: float,
     sweeps: int | None,
-    interior: bool,
+    phi_strictly_inside: bool,
     element_weight: Tensor | None = None,
     batch: Tensor | None = None,
     batch_size: int | None = None,
@@ -165,7 +165,7 @@ def aug_norm_impl(
         grad_floor,
         eps=eps,
         sweeps=sweeps,
-        interior=interior,
+        phi_strictly_inside=phi_strictly_inside,
         guard=guard,
         learned=None if learned is None else learned[1:],
     )

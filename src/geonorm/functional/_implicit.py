@@ -30,14 +30,20 @@ def center_in_groups(
     weight: Tensor | None,
     groups: Grouping,
     sweeps: int | None = None,
-    interior: bool = False,
+    phi_strictly_inside: bool = False,
     floor: Tensor | None = None,
 ) -> Center:
     """The center of every group, differentiable in x, φ and weight. Statistics keep the reduced axes with size 1.
 
     ``floor``: a distance per group below which |x − c| does not raise a value's part of the gradient further.
     """
-    arguments = (*as_views_when_tracing(x, phi, weight), *grouping_to_args(groups)[:3], sweeps, interior, floor)
+    arguments = (
+        *as_views_when_tracing(x, phi, weight),
+        *grouping_to_args(groups)[:3],
+        sweeps,
+        phi_strictly_inside,
+        floor,
+    )
     return Center(*_ImplicitCenter.apply(*arguments))  # type: ignore[no-untyped-call]
 
 
@@ -55,14 +61,14 @@ class _ImplicitCenter(torch.autograd.Function):
         dims: list[int],
         number: int,
         sweeps: int | None,
-        interior: bool,
+        phi_strictly_inside: bool,
         floor: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        return tuple(ops.center(x, phi, weight, grouping_from_args(batch, dims, number), sweeps, interior))
+        return tuple(ops.center(x, phi, weight, grouping_from_args(batch, dims, number), sweeps, phi_strictly_inside))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, phi, weight, batch, ctx.dims, ctx.number, _, ctx.interior, floor = inputs
+        x, phi, weight, batch, ctx.dims, ctx.number, _, ctx.phi_strictly_inside, floor = inputs
         found = Center(*output)
         ctx.phi = None if isinstance(phi, Tensor) else phi
         ctx.mark_non_differentiable(found.bound, found.sweeps, found.lower, found.upper)
@@ -86,6 +92,6 @@ class _ImplicitCenter(torch.autograd.Function):
             need_phi=need_phi,
             need_weight=need_weight,
             floor=floor,
-            interior=ctx.interior,
+            phi_strictly_inside=ctx.phi_strictly_inside,
         )
         return *grads, *(None,) * 6

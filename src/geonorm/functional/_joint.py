@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..ops.torch.guard import DEAD, column_median, sample_moments, squared_scale
+from ..ops.torch.guard import MIN_SCALE_RATIO, column_median, sample_moments, squared_scale
 from ._arguments import floating, weights
 from ._guard import sample_and_channel
 from ._joint_solver import power_mean, solve
@@ -120,7 +120,7 @@ def joint_center_with_info(
     squares = squared_scale(m, v, start)
     if not bool(squares.max() > 0):
         means = (v + (m - start).square()).nanmean(0).nan_to_num(nan=0.0)
-        squares = torch.maximum(means, DEAD * means.max())
+        squares = torch.maximum(means, MIN_SCALE_RATIO * means.max())
     scale = squares.sqrt()
     unit = torch.where((scale > 0) & scale.isfinite(), scale, 1.0) * math.sqrt(m.shape[1])
     positions = values[0, 0].numel()

@@ -20,7 +20,7 @@ from torch import Tensor
 from .. import ops
 from ..ops import Axes, Grouping, Incoming, Inputs, NormStatistics, Rule, Running, Saved, Segments, problem
 from ..ops.torch import norm
-from ..ops.torch import rows as by_rows
+from ..ops.torch import rows as rows_backend
 from ..ops.torch.guard import GuardedMoments, Verdict, judge_samples
 from ..ops.torch.normalize import with_phi
 from ._arguments import check_floor, spread_power
@@ -75,7 +75,7 @@ def normalize(
             return (found[0], NormStatistics(*found[1:])) if measured else (found, None)
         y, saved, _ = ops.normalize(of, groups, rule, running, counts)
         return y, problem.statistics_of(saved.groups, of.x, groups) if measured else None
-    if not groups.joint and ops.must_stay_open(rule.sweeps):
+    if not groups.joint and ops.needs_plain_operations(rule.sweeps):
         y, statistics, samples = _open(of, groups, rule)
         if running is not None:
             ops.update_running_stats_(running, *statistics)
@@ -165,7 +165,7 @@ class _Operator(torch.autograd.Function):
         groups = problem.grouping_from_args(index, dims, number, name)
         if _is_fused(of, groups, rule):
             assert isinstance(groups, Axes)
-            y, saved, _ = by_rows.normalize(of, groups, rule, _guarded_moments)
+            y, saved, _ = rows_backend.normalize(of, groups, rule, _guarded_moments)
             rows, samples = saved.groups, x.new_empty(0) if saved.samples is None else saved.samples
         else:
             y, rows, samples = torch.ops.geonorm.normalize(*problem.to_arguments(of, groups, rule))
@@ -186,7 +186,7 @@ def _is_fused(of: Inputs, groups: Grouping, rule: Rule) -> bool:
 
     Around the mean they are elementwise operations and sums: it fuses them with their neighbours, as BatchNorm's.
     """
-    return torch.compiler.is_compiling() and not groups.joint and by_rows.by_rows(of, groups, rule)
+    return torch.compiler.is_compiling() and not groups.joint and rows_backend.supports(of, groups, rule)
 
 
 def _guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:
@@ -229,7 +229,7 @@ def _gradients(
     if torch.compiler.is_compiling():
         if _is_fused(of, groups, ctx.rule):
             assert isinstance(groups, Axes)
-            return by_rows.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples), needs)
+            return rows_backend.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples), needs)
     elif groups.joint:
         if torch.is_grad_enabled():
             raise RuntimeError(

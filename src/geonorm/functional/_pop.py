@@ -38,7 +38,7 @@ def pop_norm(
     spread_floor: float = 0.05,
     grad_floor: float = 0.0,
     sweeps: int | None = None,
-    interior: bool = False,
+    phi_strictly_inside: bool = False,
     element_weight: Tensor | None = None,
     process_group: Group | None = None,
 ) -> AugNorm:
@@ -65,7 +65,8 @@ def pop_norm(
         scale: whether to divide by the spread.
         shift: ``"add"`` or ``"mul"``.
         order: ``"center_first"`` or ``"scale_first"``.
-        spread_phi, spread_floor, grad_floor, sweeps, interior, element_weight, process_group: as in ``aug_norm``.
+        spread_phi, spread_floor, grad_floor, sweeps, phi_strictly_inside, element_weight, process_group: see
+            ``aug_norm``.
 
     Shape:
         - x: any; output: the same; statistics: the shape of ``x`` with the reduced dimensions of size 1.
@@ -94,7 +95,7 @@ def pop_norm(
         spread_floor=spread_floor,
         grad_floor=grad_floor,
         sweeps=sweeps,
-        interior=interior,
+        phi_strictly_inside=phi_strictly_inside,
         element_weight=element_weight,
     )
     assert statistics is not None
@@ -119,7 +120,7 @@ def pop_norm_impl(
     spread_floor: float,
     grad_floor: float,
     sweeps: int | None,
-    interior: bool,
+    phi_strictly_inside: bool,
     element_weight: Tensor | None = None,
     running: Running | None = None,
     measured: bool = True,
@@ -147,7 +148,7 @@ def pop_norm_impl(
         grad_floor,
         eps=eps,
         sweeps=sweeps,
-        interior=interior,
+        phi_strictly_inside=phi_strictly_inside,
         centered=center,
         scaled=scale,
         scale_first=order == "scale_first",

@@ -91,7 +91,7 @@ def spread_of(
         power, spread_phi=phi if power is not None else robust_exponent(phi), spread_floor=floor, centered=False
     )
     if (found := ops.spread(z, weight, groups, rule)) is None:
-        return _open_spread(z, weight, groups, rule)
+        return _differentiable_spread(z, weight, groups, rule)
     if not (torch.is_grad_enabled() and z.requires_grad):
         return found
     index, *rest = grouping_to_args(groups)
@@ -99,7 +99,7 @@ def spread_of(
     return result
 
 
-def _open_spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Tensor:
+def _differentiable_spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Tensor:
     """The spread in operations that can be differentiated."""
     if weight is not None:  # selected, not multiplied: ignored entries may be NaN
         z = torch.where(weight > 0, z, 0.0)
@@ -126,7 +126,7 @@ class _KnownSpread(torch.autograd.Function):
         keep = torch.is_grad_enabled()
         with torch.enable_grad():
             z = z.view_as(z) if keep else z.detach().requires_grad_()
-            spread = _open_spread(z, None, grouping_from_args(index, *ctx.groups), ctx.rule)
+            spread = _differentiable_spread(z, None, grouping_from_args(index, *ctx.groups), ctx.rule)
             return *torch.autograd.grad(spread, z, grad, create_graph=keep), None, None
 
 

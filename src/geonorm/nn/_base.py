@@ -176,7 +176,7 @@ class NormLayer(nn.Module):
             "spread_floor": self.spread_floor,
             "grad_floor": self.grad_floor,
             "sweeps": self.sweeps,
-            "interior": self.learn_phi,
+            "phi_strictly_inside": self.learn_phi,
         }
 
     def _affine_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool, factory: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from ..functional import NormStatistics
 from ..functional._arguments import spread_power
 from ..functional._pop import pop_parameters
 from ..functional._pull import pull
-from ..ops import Axes, TooFewValues, follow
+from ..ops import Axes, TooFewValues, move_towards_
 from ..ops.torch.guard import judge_samples
 from ._base import along_channels, check_batch_input, mask_or_weight
 from ._pop import PopLayer, PopOptions
@@ -151,7 +151,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
             values = torch.where((share > 0).expand_as(values), values, center)  # ignored: neither end
         low, high = groups.extremes(values)
         for buffer, end in ((self.running_upper, high - center), (self.running_lower, center - low)):
-            follow(buffer, torch.where(statistics.mass > 0, end, math.nan), factor)
+            move_towards_(buffer, torch.where(statistics.mass > 0, end, math.nan), factor)
 
     @torch.no_grad()
     def _take_over(self, kin: Kin, stale: bool | Tensor) -> None:
