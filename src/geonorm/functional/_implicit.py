@@ -14,10 +14,10 @@ from ..ops.torch.derivatives import center_vjp
 
 
 def as_views_when_tracing(*arguments: Any) -> tuple[Any, ...]:
-    """The arguments, tensors as views while a compiler traces.
+    """The arguments, with tensors replaced by views while a compiler traces.
 
-    Dynamo does not see that the direct input of a torch.func transform needs a gradient, and would trace through an
-    autograd.Function applied to it as if it had no backward. It does see it of a view.
+    Dynamo does not notice that the direct input of a torch.func transform needs a gradient, and would trace an
+    autograd.Function applied to it as if it had no backward. It does notice it for a view.
     """
     if not torch.compiler.is_compiling():
         return arguments
@@ -35,7 +35,7 @@ def center_in_groups(
 ) -> Center:
     """The center of every group, differentiable in x, φ and weight. Statistics keep the reduced axes with size 1.
 
-    ``floor``: a distance per group below which |x − c| does not raise a value's part of the gradient further.
+    ``floor``: clamp |x − c| at this distance per group in backward.
     """
     arguments = (
         *as_views_when_tracing(x, phi, weight),
@@ -48,7 +48,7 @@ def center_in_groups(
 
 
 class _ImplicitCenter(torch.autograd.Function):
-    """x, φ and weight to the fields of ``ops.Center``."""
+    """Maps x, φ and weight to the fields of ``ops.Center``."""
 
     generate_vmap_rule = True
 
