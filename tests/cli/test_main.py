@@ -52,8 +52,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         ([], "COMMAND"),
-        (["dmo"], "unknown 'dmo'; did you mean demo? known are compare, report"),
-        (["zzz"], "unknown 'zzz'; known are compare, report"),
+        (["dmo"], "unknown 'dmo'; did you mean demo? known: compare, report"),
+        (["zzz"], "unknown 'zzz'; known: compare, report"),
         (["compare", "--sed", "3"], "unexpected --sed; --sed: did you mean --seeds?"),
         (["compare", "--seed=3"], "--seed: did you mean --seeds?"),
         (["compare", "--epochs", "many"], "invalid int value: 'many'"),

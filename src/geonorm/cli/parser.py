@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            known = f"{closest(value, action.choices)} known are {', '.join(action.choices)}".strip()
+            known = f"{closest(value, action.choices)} known: {', '.join(action.choices)}".strip()
             raise argparse.ArgumentError(action, f"unknown {value!r}; {known}")
 
 

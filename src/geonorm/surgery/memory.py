@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _WrappedHook
 
 from ..introspect.layouts import AROUND, is_ours
-from ..nn.layernorm import _be_called
+from ..nn.layernorm import _disable_fast_path
 
 MEMORY = "_geonorm_memory"
 HOOKS = (
@@ -30,7 +30,7 @@ STATE_HOOKS = (
     "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )
-_INTERNAL = (_be_called, *AROUND)
+_INTERNAL = (_disable_fast_path, *AROUND)
 
 
 @dataclass
