@@ -27,7 +27,7 @@ def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[st
     told = capsys.readouterr().out
     for name in COMMANDS:
         assert f"\n    {name}" in told
-    for line in ("0   all went well", "1   something", "2   the command line", "130 stopped by Ctrl-C"):
+    for line in ("0   success", "1   the command failed", "2   the command line", "130 stopped by Ctrl-C"):
         assert line in told
 
 

@@ -25,7 +25,7 @@ def test_a_folder_that_cannot_be_made(here: Path, tiny: list[str], capsys: pytes
     said = capsys.readouterr()
     assert said.out.startswith("norm ")
     assert "the report cannot be written" in said.err
-    assert said.err.endswith("name another folder with --out\n")
+    assert said.err.endswith("choose another folder with --out\n")
 
 
 def test_several_comparisons_have_a_folder_each(

@@ -125,7 +125,7 @@ def second_derivatives_are_refused(rank: int) -> None:
     _, x = data(rank)
     x.requires_grad_()
     y = aug_norm(x, 0, 1.5, process_group="world").output
-    refuses(lambda: torch.autograd.grad(y.square().sum(), x, create_graph=True), "no second one")
+    refuses(lambda: torch.autograd.grad(y.square().sum(), x, create_graph=True), "no second derivative")
 
 
 def evaluation_asks_nobody(rank: int) -> None:

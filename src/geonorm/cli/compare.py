@@ -17,7 +17,7 @@ _DESCRIPTION = """\
 Train the same model on the same data under several norms, with the same first weights and batches, and compare.
 
 Without a recipe, --data and --model: digits, a small network and eight norms, on clean samples and with one in ten
-broken; about two minutes. Options change a recipe field by field. Stop at any time: the same command goes on.
+broken; about two minutes. Options change single fields of a recipe. Stop at any time: the same command continues.
 """
 _EPILOG = """\
 examples:
@@ -44,7 +44,7 @@ def add(commands: Commands[Parser]) -> None:
     fields.add_argument("--data", metavar="NAME", help="see geonorm data list; or file.py:function of your own")
     fields.add_argument("--model", metavar="NAME", help="such as mlp or resnet20; or file.py:function of your own")
     for name, text in (
-        ("norms", "see geonorm norms; own leaves the norms of your own model"),
+        ("norms", "see geonorm norms; own keeps the norms of your own model"),
         ("losses", "such as erm or 'cvar(alpha=0.2)'"),
         ("corruptions", "of the training samples, such as clean or 'offset(share=0.1)'"),
         ("evaluations", "of the trained model, such as clean or 'noise(std=0.25)'"),
@@ -69,7 +69,7 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Carry out what is not done yet, show it meanwhile, then tell what came out."""
+    """Execute the runs that are not done yet, show progress, then print and write the results."""
     from ..lab import Comparison, Store
     from ..lab.bars import say
     from ..lab.check import check_at_hand, check_installed
@@ -85,7 +85,7 @@ def run(chosen: argparse.Namespace) -> int:
         check_at_hand(recipe)
         runs = tuple(planned(recipe))
     team = Team.started()
-    if not team.leads:  # of those that torchrun started, one is enough to tell
+    if not team.leads:  # of the processes that torchrun started, one prints
         with results_alone():
             execute(runs, Store(chosen.store))
         return 0
@@ -97,14 +97,16 @@ def run(chosen: argparse.Namespace) -> int:
         pace = f"{workers} at a time" if isinstance(workers, int) else f"on {workers}"
         say(f"{number} run{'s' * (number != 1)}, {pace}; results go to {chosen.store}")
         if already:
-            say(f"{already} of {number} runs were there already")
+            say(f"{already} of {number} runs were already done")
         with shown(comparison.runs, comparison.store), results_alone():
             execute(comparison.runs, comparison.store, workers=workers)
     except RunsFailed as error:
         failure = error
     except KeyboardInterrupt:
         done = len(comparison.finished())
-        say(f"\nStopped: {done} of {number} runs are done and kept. The same command goes on:\n  {chosen.line}")
+        say(
+            f"\nStopped: {done} of {number} runs are done and kept. To continue, run the same command:\n  {chosen.line}"
+        )
         return 130
     done = len(comparison.finished())
     if done:
@@ -115,13 +117,14 @@ def run(chosen: argparse.Namespace) -> int:
         raise failure
     if done < number:
         raise RuntimeError(
-            f"{number - done} of {number} runs are in other hands; repeat the command when they are done"
+            f"{number - done} of {number} runs are being executed by another process; repeat the command when they "
+            "are done"
         )
     return 0
 
 
 def _recipe(chosen: argparse.Namespace) -> Recipe:
-    """The recipe of the file or the built-in one, with the fields that options name changed."""
+    """The recipe of the file or the built-in one, with the fields that options change."""
     from dataclasses import fields, replace
 
     from ..lab.check import check_names
