@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import geonorm
-from geonorm.functional import center, center_with_info, segment_center, segment_spread, spread
+from geonorm.functional import aug_norm, center, center_with_info, pop_norm, segment_center, segment_spread, spread
 
 X, SHARE, BATCH = torch.randn(6, 3), torch.rand(6, 3) + 0.1, torch.tensor([0, 0, 0, 1, 1, 1])
 CALLS: dict[str, Callable[..., Tensor]] = {
@@ -30,13 +30,15 @@ CALLS: dict[str, Callable[..., Tensor]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_weight_is_element_weight(name: str) -> None:
     call = CALLS[name]
-    with pytest.warns(DeprecationWarning, match=r"weight= is now element_weight=; weight= will go in 0\.3") as seen:
+    with pytest.warns(
+        DeprecationWarning, match=r"weight= is now element_weight=; weight= will be removed in 0\.3"
+    ) as seen:
         found = call(weight=SHARE)
     assert [warning.filename for warning in seen] == [__file__]
     assert torch.equal(found, call(element_weight=SHARE))
     assert not torch.equal(found, call())
     assert torch.equal(call(weight=None), call())
-    with pytest.raises(TypeError, match="weight= is its old name"):
+    with pytest.raises(TypeError, match="got weight too, which is its old name"):
         call(weight=SHARE, element_weight=SHARE)
 
 
@@ -62,3 +64,13 @@ def test_the_old_name_in_a_diagnosis() -> None:
     diagnosis = geonorm.diagnose(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)), torch.randn(8, 3))
     with pytest.warns(DeprecationWarning, match="activation_effect"):
         assert diagnosis.survival is diagnosis.activation_effect
+
+
+@pytest.mark.parametrize("norm", [aug_norm, pop_norm])
+def test_interior_is_phi_strictly_inside(norm: Callable[..., tuple[Tensor, object]]) -> None:
+    phi = torch.tensor(1.5)
+    message = r"interior= is now phi_strictly_inside=; interior= will be removed in 0\.3"
+    with pytest.warns(DeprecationWarning, match=message) as seen:
+        found, _ = norm(X, 0, phi, interior=True)
+    assert [warning.filename for warning in seen] == [__file__]
+    assert torch.equal(found, norm(X, 0, phi, phi_strictly_inside=True)[0])

@@ -27,7 +27,7 @@ def test_table_answer_and_page_then_nothing_is_repeated(
     assert [line for line in said.err.splitlines() if line.startswith("[2/2] ")]
     assert main(["compare", *tiny, "--seeds", "2"]) == 0
     said = capsys.readouterr()
-    assert "2 of 4 runs were there already" in said.err
+    assert "2 of 4 runs were already done" in said.err
     assert said.err.count(" % in ") == 2, "a line for each of the two new runs"
 
 
@@ -57,7 +57,7 @@ def test_own_model_and_data(here: Path, capsys: pytest.CaptureFixture[str]) -> N
     found = json.loads(capsys.readouterr().out)
     assert [run["norm"] for run in found["finished"]] == ["own", "aug(phi=1.5)", "aug(spread=robust)"]
     assert main(["compare", *own, "--workers", "1"]) == 0
-    assert "3 of 3 runs were there already" in capsys.readouterr().err
+    assert "3 of 3 runs were already done" in capsys.readouterr().err
     Path("own.py").write_text(Path("own.py").read_text().replace("Linear(2, 8)", "Linear(2, 16)").replace("(8", "(16"))
     assert main(["compare", *own, "--workers", "1"]) == 0
     assert "already" not in capsys.readouterr().err, "another function is another comparison"

@@ -27,7 +27,7 @@ def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[st
     told = capsys.readouterr().out
     for name in COMMANDS:
         assert f"\n    {name}" in told
-    for line in ("0   all went well", "1   something", "2   the command line", "130 stopped by Ctrl-C"):
+    for line in ("0   success", "1   the command failed", "2   the command line", "130 stopped by Ctrl-C"):
         assert line in told
 
 
@@ -52,8 +52,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         ([], "COMMAND"),
-        (["dmo"], "unknown 'dmo'; did you mean demo? known are compare, report"),
-        (["zzz"], "unknown 'zzz'; known are compare, report"),
+        (["dmo"], "unknown 'dmo'; did you mean demo? known: compare, report"),
+        (["zzz"], "unknown 'zzz'; known: compare, report"),
         (["compare", "--sed", "3"], "unexpected --sed; --sed: did you mean --seeds?"),
         (["compare", "--seed=3"], "--seed: did you mean --seeds?"),
         (["compare", "--epochs", "many"], "invalid int value: 'many'"),

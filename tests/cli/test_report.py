@@ -25,7 +25,7 @@ def test_a_folder_that_cannot_be_made(here: Path, tiny: list[str], capsys: pytes
     said = capsys.readouterr()
     assert said.out.startswith("norm ")
     assert "the report cannot be written" in said.err
-    assert said.err.endswith("name another folder with --out\n")
+    assert said.err.endswith("choose another folder with --out\n")
 
 
 def test_several_comparisons_have_a_folder_each(
@@ -53,7 +53,7 @@ def test_a_baseline_by_any_spelling_that_only_some_comparisons_have(
     assert [baseline for _, baseline in quick_reports] == [None, "gn(groups=1)"]
     with pytest.raises(SystemExit, match="2"):
         main(["report", "out/compare.sqlite", "--baseline", "bnn"])
-    assert "unknown baseline 'bnn'; did you mean 'bn'? known are bn, ln, gn(groups=1)" in capsys.readouterr().err
+    assert "unknown baseline 'bnn'; did you mean 'bn'? known: bn, ln, gn(groups=1)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,14 @@ def test_live_table_ctrl_c_and_going_on(tmp_path: Path) -> None:
     os.write(terminal.screen, b"\x03")
     assert terminal.exit_code() == 130, terminal.seen
     assert "Traceback" not in terminal.seen
-    assert "The same command goes on:" in terminal.seen
+    assert "To continue, run the same command:" in terminal.seen
     assert f"geonorm compare {' '.join(arguments)}" in terminal.seen
     store = Store(tmp_path / "r.sqlite")
     kept = {run.key: run.seconds for run in store.finished()}
     assert 1 <= len(kept) < 8
 
     done = subprocess.run([*START, *arguments, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert f"{len(kept)} of 8 runs were there already" in done.stderr
+    assert f"{len(kept)} of 8 runs were already done" in done.stderr
     assert done.stderr.count(" % in ") == 8 - len(kept), "a line for each run that ended, and no more"
     assert "\x1b" not in done.stderr
     assert json.loads(done.stdout)["runs"] == 8

@@ -123,7 +123,7 @@ def second_derivatives_are_refused(rank: int) -> None:
     _, x = whole_and_part(rank)
     x.requires_grad_()
     y = aug_norm(x, 0, 1.5, process_group="world").output
-    assert_refused(lambda: torch.autograd.grad(y.square().sum(), x, create_graph=True), "no second one")
+    assert_refused(lambda: torch.autograd.grad(y.square().sum(), x, create_graph=True), "no second derivative")
 
 
 def evaluation_asks_nobody(rank: int) -> None:

@@ -253,7 +253,7 @@ ERRORS = [
         "weight to broadcast to x of shape (3,) (got shape (2,))",
     ),
     (lambda: center(torch.randn(3), 1.5, element_weight=torch.ones(3) * 1j), TypeError, "real or boolean"),
-    (lambda: center(torch.randn(3), 1.5, sweeps=0), ValueError, "expected sweeps to be a positive number"),
+    (lambda: center(torch.randn(3), 1.5, sweeps=0), ValueError, "expected sweeps to be a positive integer"),
 ]
 
 

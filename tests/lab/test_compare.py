@@ -235,7 +235,7 @@ def both(x: Any, y: Any) -> Any:
 @pytest.mark.parametrize(
     ("make_model", "make_data", "training", "message"),
     [
-        (Two, little_data, {}, r"gives scores of shape \(N, classes\) \(got tuple\); wrap it"),
+        (Two, little_data, {}, r"returns scores of shape \(N, classes\) \(got tuple\); wrap it"),
         (lambda: 3, little_data, {}, r"make_model to give a torch.nn.Module \(got int\)"),
         (little_model, lambda: (Pictures(), Pictures()), {}, r"\(got Image\); turn them into tensors"),
         (little_model, lambda: ((X, Y), (X, Y)), {}, r"got two tensors\); make TensorDataset"),

@@ -13,7 +13,7 @@ import geonorm
 from geonorm.functional import guard
 from geonorm.ops import using_backend
 from geonorm.ops.choose import has_kernels
-from geonorm.ops.torch.guard import MOST_FOR_CENTER
+from geonorm.ops.torch.guard import MAX_SAMPLES_FOR_CENTER
 
 ks = st.sampled_from([1.0, 1.5, 2.0, 3.0, 6.0])
 faults = st.sampled_from([1e3, 1e6, 1e12, 1e20])
@@ -329,7 +329,7 @@ class TestSpecialBatches:
         assert (found.factor < 1).sum() == 10
         assert (distances(found.output, found.center, found.scale) <= found.radius * (1 + 1e-12)).all()
 
-    @pytest.mark.parametrize("n", [MOST_FOR_CENTER, MOST_FOR_CENTER + 1, 1000])
+    @pytest.mark.parametrize("n", [MAX_SAMPLES_FOR_CENTER, MAX_SAMPLES_FOR_CENTER + 1, 1000])
     def test_many_samples(self, n: int) -> None:
         """Center and scale are those of 256 evenly spaced samples; all are judged."""
         x = torch.randn(n, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -115,7 +115,7 @@ def test_in_a_pyg_model() -> None:
 
 MISTAKES = [
     ("augbm", "did you mean 'augbn'"),
-    ("frobnicate", "known are none, bn, ln"),
+    ("frobnicate", "known: none, bn, ln"),
     ("augbn(phi)", "expected argument=value"),
     ("augbn(phi=)", "expected argument=value"),
     ("augbn(phi=1.5", "expected a spec such as"),

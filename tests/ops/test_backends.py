@@ -91,7 +91,7 @@ OPTIONS = {
     **{f"φ={phi:g}": Option(phi) for phi in (1.0, 1.3, 1.5, 2.0, 3.0, math.inf)},
     "φ=8": Option(8.0, on_kernels=False),
     "φ tensor": Option("tensor"),
-    "φ learned": Option("learned", rule={"learned": (1.05, 3.2, -0.3), "interior": True}),
+    "φ learned": Option("learned", rule={"learned": (1.05, 3.2, -0.3), "phi_strictly_inside": True}),
     "mean_abs": Option(rule={"power": 1.0}),
     "max_abs": Option(rule={"power": math.inf}),
     "robust": Option(rule={"power": None}),
@@ -122,7 +122,7 @@ OPTIONS = {
     "guard, φ=2": Option(2.0, rule={"guard": 2.0}),
     "guard, φ=1.5": Option(rule={"guard": 2.0}),
     "guard, robust": Option("tensor", "tensor", "shift gamma beta", {"guard": 1.5, "power": None}),
-    "guard, learned": Option("learned", rule={"guard": 2.0, "learned": (1.05, 3.2, -0.3), "interior": True}),
+    "guard, learned": Option("learned", rule={"guard": 2.0, "learned": (1.05, 3.2, -0.3), "phi_strictly_inside": True}),
     "guard, statistics, φ=2": Option(2.0, rule={"guard": 2.0}, by_statistics=True),
     "guard, statistics": Option(rule={"guard": 2.0}, by_statistics=True),
 }

@@ -41,7 +41,7 @@ def step(device: str, phi: Any, power: float | None, guard: float | None, weight
     groups: Grouping = Segments(index, 3) if ragged else Axes((0, 2, 3))
     exponent = torch.empty(shape, device=device) if isinstance(phi, str) else phi
     learned = (1.2, 3.0, 0.1) if phi == "learned" else None
-    rule = Rule(power=power, guard=guard, interior=learned is not None, learned=learned)
+    rule = Rule(power=power, guard=guard, phi_strictly_inside=learned is not None, learned=learned)
     gamma, beta = torch.empty(shape, device=device), torch.empty(shape, device=device)
     of = Inputs(x, exponent, 1.0, None, gamma, beta, torch.empty_like(x) if weighted else None)
     y, saved, _ = choose.normalize(of, groups, rule)

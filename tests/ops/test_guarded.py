@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import geonorm
 from geonorm.functional import guard
-from geonorm.ops import Axes, Inputs, Rule, judge, problem, using_backend
+from geonorm.ops import Axes, Inputs, Rule, judge_moments, problem, using_backend
 from helpers.oracles import guard_by_formulas
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4, torch.bfloat16: 6e-2, torch.float16: 2e-2}
@@ -187,9 +187,9 @@ def test_channels_that_a_sample_does_not_have_are_left_out() -> None:
     present = torch.ones(12, 5, dtype=torch.bool)
     present[3, 2] = present[7] = False
     mean[~present] = math.nan
-    found = judge(mean, deviation, 3.0, present)
+    found = judge_moments(mean, deviation, 3.0, present)
     rest = [i for i in range(12) if i != 7]
-    others = judge(mean[rest], deviation[rest], 3.0, present[rest])
+    others = judge_moments(mean[rest], deviation[rest], 3.0, present[rest])
     assert found.factor[7] == 1
     assert found.distance[7] == 0
     torch.testing.assert_close(found.center, others.center)

@@ -281,7 +281,7 @@ def test_gradients_are_those_of_one_process(backend: str, weighted: bool) -> Non
 
     for power in (2.0, 1.0, math.inf, 3.0, None):
         for phi in (learned, 1.0, 2.0, math.inf):
-            rule = Rule(power=power, interior=isinstance(phi, Tensor), spread_floor=0.05)
+            rule = Rule(power=power, phi_strictly_inside=isinstance(phi, Tensor), spread_floor=0.05)
             asked = (True, isinstance(phi, Tensor), True, True, True, True, weighted)
             with choose.using_backend(backend):
                 here = functools.partial(gradients, phi=phi, rule=rule, asked=asked)

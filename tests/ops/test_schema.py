@@ -149,7 +149,7 @@ class TestNormalize:
     def test_a_learned_phi(self, layout: str) -> None:
         """Given as its offset."""
         of, groups = inputs(layout, torch.float32, "phi gamma")
-        rule = Rule(learned=(1.1, 2.9, -0.3), interior=True)
+        rule = Rule(learned=(1.1, 2.9, -0.3), phi_strictly_inside=True)
         check_both(of._replace(phi=of.phi - 1.5), groups, rule)
 
     @pytest.mark.parametrize("dtype", slow_except([torch.float32], [*FLOATS, torch.float16]), ids=str)
@@ -212,7 +212,7 @@ class TestNormalize:
 RULES = [
     Rule(),
     Rule(power=None, eps=1e-3, spread_phi=1.7, spread_floor=0.1, grad_floor=0.2, sweeps=5),
-    Rule(power=torch.inf, interior=True, centered=False, scaled=False, scale_first=True, guard=2.5),
+    Rule(power=torch.inf, phi_strictly_inside=True, centered=False, scaled=False, scale_first=True, guard=2.5),
     Rule(learned=(1.1, 2.9, -0.3), guard=1.0),
 ]
 
@@ -222,7 +222,7 @@ class TestArguments:
 
     @pytest.mark.parametrize("rule", RULES, ids=str)
     def test_rules(self, rule: Rule) -> None:
-        assert Rule.from_numbers(rule.numbers()) == rule
+        assert Rule.from_numbers(rule.to_numbers()) == rule
 
     @pytest.mark.parametrize("present", SETS)
     @pytest.mark.parametrize("layout", LAYOUTS)
@@ -414,7 +414,7 @@ class TestVmap:
 class TestNoGradients:
     """Nobody may take the operators for functions of autograd."""
 
-    MESSAGE = r"operators of geonorm have no gradients of their own; call geonorm\.functional"
+    MESSAGE = r"operators of geonorm have no gradients; call the differentiable functions of geonorm\.functional"
 
     def test_normalize(self) -> None:
         of, groups = inputs("image", torch.float64, "gamma")

@@ -234,12 +234,12 @@ class TestAsAnOptimizer:
         weight = nn.Parameter(randn(6, 4))
         with pytest.raises(ValueError, match="unit to be one of"):
             SphereSGD([{"params": [weight], "unit": "column"}], lr=0.1)
-        with pytest.raises(ValueError, match="give parts="):
+        with pytest.raises(ValueError, match="pass parts="):
             SphereSGD([{"params": [weight], "unit": "group"}], lr=0.1)
-        with pytest.raises(ValueError, match="dimension 0 to fall into parts"):
+        with pytest.raises(ValueError, match="dimension 0 to be divisible into parts"):
             SphereSGD([{"params": [weight], "unit": "group", "parts": 4}], lr=0.1)
         for dim in (2, -1):
-            with pytest.raises(ValueError, match=f"dimension {dim} to fall into parts"):
+            with pytest.raises(ValueError, match=f"dimension {dim} to be divisible into parts"):
                 SphereSGD([{"params": [weight], "unit": "row", "dim": dim}], lr=0.1)
         optimizer = SphereSGD([{"params": [weight], "unit": "row"}], lr=0.1)
         with pytest.raises(ValueError, match="state_dict of SphereSGD"):

@@ -289,7 +289,7 @@ class TestGroups:
         with pytest.raises(ValueError, match="shape"):
             robust.group_accuracy(torch.ones(3).bool(), torch.ones(2, 2).bool())
         for correct, groups in ((torch.rand(3), torch.ones(3, 2).bool()), (torch.ones(3).bool(), torch.rand(3, 2))):
-            with pytest.raises(TypeError, match="truth values"):
+            with pytest.raises(TypeError, match="expected booleans"):
                 robust.group_accuracy(correct, groups)
         with pytest.raises(ValueError, match="at least one sample"):
             robust.group_accuracy(torch.ones(0).bool(), torch.ones(0, 2).bool())

@@ -229,7 +229,7 @@ def test_a_norm_that_measures_the_batch_does_not_spread_a_fault() -> None:
     found = screen(model, list(x.split(50)))
     assert found.indices == [5]
     assert found.layers == ["input", "0"]
-    assert "0 in front of it measures the batch" in found.skipped["2"]
+    assert "0 in front of it normalizes over the batch" in found.skipped["2"]
 
 
 def test_a_model_without_norms_is_read_at_its_operations() -> None:
@@ -247,7 +247,7 @@ def test_tokens_are_no_quantities() -> None:
     model = nn.Sequential(nn.Embedding(50, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.LayerNorm(8))
     found = screen(model, list(torch.randint(50, (100, 6)).split(20)))
     assert found.layers == ["1", "3"]
-    assert "names of things" in found.skipped["input"]
+    assert "categories" in found.skipped["input"]
     assert found.indices == []
     with torch.no_grad():
         model[0].weight[7] = torch.inf
@@ -334,7 +334,7 @@ def test_without_memory_the_first_samples_are_the_reference(monkeypatch: pytest.
     x = images()
     x[[3, 250]] *= 255
     whole = screen(conv_net(), list(x.split(100)))
-    monkeypatch.setattr(places, "_ROOM", 1000)
+    monkeypatch.setattr(places, "_MAX_HELD_BYTES", 1000)
     found = screen(conv_net(), list(x.split(100)))
     assert sorted(found.indices) == sorted(whole.indices) == [3, 250]
     assert any("compared with the first 100 samples" in note for note in found.notes)
@@ -368,7 +368,7 @@ def test_bad_batches() -> None:
         screen(conv_net(), [{"pixels": images()}])
     with pytest.raises(TypeError, match="iterable of batches"):
         screen(conv_net(), 3)
-    with pytest.raises(TypeError, match="give a list of them"):
+    with pytest.raises(TypeError, match="pass a list of them"):
         screen(conv_net(), images().split(100))
     with pytest.raises(ValueError, match="meta"):
         screen(nn.Linear(3, 2, device="meta"), torch.randn(2, 3))

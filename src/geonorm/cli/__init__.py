@@ -1,4 +1,4 @@
-"""The command line: every command parses, calls the lab, and prints; here they are put together."""
+"""The command line: every command parses, calls the library, and prints; this file combines them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from . import bench, compare, completion, data, demo, diagnose, info, norms, report, reproduce, screen, summary
 from .parser import Mistake, Parser
-from .streams import show_what_can_be_shown
+from .streams import replace_unencodable
 
 __all__ = ["main", "make_parser"]
 
@@ -24,8 +24,8 @@ examples:
   geonorm COMMAND --help                            the options of a command, with examples
 
 exit codes:
-  0   all went well
-  1   something went wrong in the work: a file or a function in it is missing, data are not at hand, runs failed
+  0   success
+  1   the command failed: a file or a function in it is missing, data are missing, runs failed
   2   the command line is wrong: an unknown command, option or name, a value out of range
   130 stopped by Ctrl-C
 """
@@ -44,7 +44,7 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``geonorm``; returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    show_what_can_be_shown()
+    replace_unencodable()
     chosen = make_parser().parse_args(given, argparse.Namespace(line=shlex.join(["geonorm", *given])))
     try:
         code: int = chosen.run(chosen)
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ngeonorm: stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read has seen enough; without this the interpreter complains at its end
+    except BrokenPipeError:  # the reader has closed the pipe; without this the interpreter prints an error at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:

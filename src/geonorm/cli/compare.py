@@ -17,7 +17,7 @@ _DESCRIPTION = """\
 Train the same model on the same data under several norms, with the same first weights and batches, and compare.
 
 Without a recipe, --data and --model: digits, a small network and eight norms, on clean samples and with one in ten
-broken; about two minutes. Options change a recipe field by field. Stop at any time: the same command goes on.
+broken; about two minutes. Options change single fields of a recipe. Stop at any time: the same command continues.
 """
 _EPILOG = """\
 examples:
@@ -44,7 +44,7 @@ def add(commands: Commands[Parser]) -> None:
     fields.add_argument("--data", metavar="NAME", help="see geonorm data list; or file.py:function of your own")
     fields.add_argument("--model", metavar="NAME", help="such as mlp or resnet20; or file.py:function of your own")
     for name, text in (
-        ("norms", "see geonorm norms; own leaves the norms of your own model"),
+        ("norms", "see geonorm norms; own keeps the norms of your own model"),
         ("losses", "such as erm or 'cvar(alpha=0.2)'"),
         ("corruptions", "of the training samples, such as clean or 'offset(share=0.1)'"),
         ("evaluations", "of the trained model, such as clean or 'noise(std=0.25)'"),
@@ -69,7 +69,7 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Carry out what is not done yet, show it meanwhile, then tell what came out."""
+    """Execute the runs that are not done yet, show progress, then print and write the results."""
     from ..lab.bars import say
     from ..lab.check import check_installed
     from ..lab.comparison import planned
@@ -84,7 +84,7 @@ def run(chosen: argparse.Namespace) -> int:
             outcome = orchestrate(comparison.runs, comparison.store, workers=chosen.workers, progress=True)
     except KeyboardInterrupt:
         kept = f"{len(comparison.finished())} of {len(comparison.runs)} runs are done and kept"
-        say(f"\nStopped: {kept}. The same command goes on:\n  {chosen.line}")
+        say(f"\nStopped: {kept}. To continue, run the same command:\n  {chosen.line}")
         return 130
     if outcome.leads and outcome.left < outcome.asked:
         found = tell(comparison, chosen.out or default_folder(chosen.store), chosen.baseline, quiet=chosen.json)
@@ -98,7 +98,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _recipe(chosen: argparse.Namespace) -> Recipe:
-    """The recipe of the file or the built-in one, with the fields that options name changed."""
+    """The recipe of the file or the built-in one, with the fields that options change."""
     from dataclasses import fields, replace
 
     from ..lab.check import check_names

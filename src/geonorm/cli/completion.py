@@ -1,4 +1,4 @@
-"""``geonorm completion``: what makes the shell complete commands, options and names."""
+"""``geonorm completion``: a script that makes the shell complete commands, options and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``geonorm data``: what data there are, fetching them, checking them."""
+"""``geonorm data``: list, fetch and check data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from .parser import Commands, Mistake, Parser, add_json, print_json
 
 _EPILOG = """\
-Data lie in the folder that GEONORM_DATA names, then in ~/.cache/geonorm. Nothing is downloaded unasked.
+Data are looked up in the folder GEONORM_DATA, then in ~/.cache/geonorm. Nothing is downloaded without being asked.
 
 examples:
   geonorm data list
@@ -22,15 +22,15 @@ def add(commands: Commands[Parser]) -> None:
     text = "data by name: list, fetch, check"
     parser = commands.add_parser("data", help=text, description=text, epilog=_EPILOG)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", title="actions")
-    line = "what there is, whether it is at hand, where, and how to get it"
+    line = "all known data, whether they are at hand, where, and how to get them"
     listed = actions.add_parser("list", help=line, description=line)
     add_json(listed)
     listed.set_defaults(run=run_list)
-    line = "download data whose checksum someone else has published, and check it"
+    line = "download data that have a published checksum, and check it"
     fetched = actions.add_parser("fetch", help=line, description=line)
     fetched.add_argument("name", metavar="NAME", help="see: geonorm data list")
     fetched.set_defaults(run=run_fetch)
-    line = "read data whole, comparing checksums and counts where they are known; exit code 1 if something is wrong"
+    line = "read all data and compare checksums and counts where they are known; exit code 1 if something is wrong"
     checked = actions.add_parser("check", help=line, description=line)
     checked.add_argument("names", metavar="NAME", nargs="*", help="which (default: all that are at hand)")
     add_json(checked)
@@ -53,7 +53,7 @@ def run_list(chosen: argparse.Namespace) -> int:
 
 
 def run_fetch(chosen: argparse.Namespace) -> int:
-    """Fetch, and say where it is."""
+    """Fetch the data, and print where they are."""
     from ..lab.data import fetch
 
     _check_names([chosen.name])
@@ -62,7 +62,7 @@ def run_fetch(chosen: argparse.Namespace) -> int:
 
 
 def run_check(chosen: argparse.Namespace) -> int:
-    """Check, and say what was found; 1 if something is wrong."""
+    """Check the data, and print the result; 1 if something is wrong."""
     from ..lab.bars import busy
     from ..lab.data import check, sources
 

@@ -13,7 +13,7 @@ _EPILOG = """\
 examples:
   geonorm diagnose --model my_model.py:make_model --data my_model.py:make_batches
   geonorm diagnose --model my_package.models:make --state best.pt --input-shape 3,32,32
-  geonorm diagnose --model my_model.py:make_model --data my_model.py:make_batches --fix --save mended.pt
+  geonorm diagnose --model my_model.py:make_model --data my_model.py:make_batches --fix --save fixed.pt
 """
 
 
@@ -23,9 +23,11 @@ def add(commands: Commands[Parser]) -> None:
     parser = commands.add_parser("diagnose", help=text, description=text, epilog=_EPILOG)
     add_model(parser)
     add_data_or_shape(parser)
-    parser.add_argument("--lr", type=float, metavar="RATE", help="the learning rate that it is trained with")
-    parser.add_argument("--fix", action="store_true", help="apply the cures that are safe to a copy, and look again")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="with --fix, where the copy's state_dict goes")
+    parser.add_argument("--lr", type=float, metavar="RATE", help="the learning rate of its training")
+    parser.add_argument("--fix", action="store_true", help="apply the safe fixes to a copy, and diagnose it again")
+    parser.add_argument(
+        "--save", type=Path, metavar="FILE", help="with --fix, file for the state_dict of the fixed copy"
+    )
     parser.add_argument("--out", type=Path, default=Path("out/diagnose.html"), help="the page (default: %(default)s)")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -34,7 +36,7 @@ def add(commands: Commands[Parser]) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Look at the model, write the page, print the findings; 1 if the model does not run."""
     if chosen.save is not None and not chosen.fix:
-        raise Mistake("--save wants --fix: without it there is no mended copy to save")
+        raise Mistake("--save needs --fix: without it there is no fixed copy to save")
     import torch
 
     from ..analysis import diagnose
@@ -52,6 +54,6 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.json:
         print_json(found.to_dict())
     else:
-        saved = "" if chosen.save is None else f"\nState of the mended copy: {chosen.save}"
+        saved = "" if chosen.save is None else f"\nState of the fixed copy: {chosen.save}"
         print(f"{found.text(color=in_color())}\n\nPage: {path}{saved}")
     return int(any(finding.kind == "does not run" for finding in found.findings))

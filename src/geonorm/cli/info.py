@@ -1,4 +1,4 @@
-"""``geonorm info``: what this installation is."""
+"""``geonorm info``: facts about this installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came out of a comparison: the table, the answer, and the page; for ``compare`` and ``report``."""
+"""The results of a comparison: the table, the answer, and the page; for ``compare`` and ``report``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def add_outcome(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that the report takes."""
+    """Declare the options of the report."""
     parser.add_argument("--out", type=Path, help="folder for the report (default: beside the results)")
-    parser.add_argument("--baseline", metavar="SPEC", help="the norm that others are measured against (default: bn)")
+    parser.add_argument("--baseline", metavar="SPEC", help="the norm that others are compared with (default: bn)")
 
 
 def default_folder(store: Path) -> Path:
@@ -23,7 +23,7 @@ def default_folder(store: Path) -> Path:
 
 
 def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool) -> dict[str, Any]:
-    """Write the report, print what it says unless quiet, and give it for JSON."""
+    """Write the report, print its answer unless quiet, and return it for JSON."""
     from ..lab.bars import busy
     from ..lab.recipe import AXES
     from ..lab.report import answer, write
@@ -31,14 +31,14 @@ def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool
 
     contents = gather(comparison, baseline)
     said = answer(contents)
-    if not quiet:  # first what needs no folder, lest a full disk hide it; the page is for a reader that has left too
+    if not quiet:  # print first, in case the disk is full; if the reader has closed the pipe, still write the page
         with contextlib.suppress(BrokenPipeError):
             print(f"{comparison.table()}\n\n{said}\n", flush=True)
     try:
         with busy("writing the report"):
             page = write(contents, folder, baseline)
     except OSError as error:
-        raise OSError(f"the report cannot be written ({error}); name another folder with --out") from error
+        raise OSError(f"the report cannot be written ({error}); choose another folder with --out") from error
     if not quiet:
         print(f"Page: {page}")
     return {

@@ -1,4 +1,4 @@
-"""Options for a model and data of one's own, shared by the commands that look at them."""
+"""Options for a user's own model and data, shared by several commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         type=where_and_name,
         required=True,
         metavar="WHERE:NAME",
-        help="a function that gives the model: module:name or file.py:name",
+        help="a function that returns the model: module:name or file.py:name",
     )
     parser.add_argument("--state", type=Path, metavar="FILE", help="a state_dict to load into it (tensors only)")
 
@@ -26,7 +26,7 @@ def add_data_or_shape(parser: argparse.ArgumentParser) -> None:
     """Declare ``--data``, or ``--input-shape`` and ``--batch-size``."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--data", type=where_and_name, metavar="WHERE:NAME", help="a function that gives batches: tensors or (x, y)"
+        "--data", type=where_and_name, metavar="WHERE:NAME", help="a function that returns batches: tensors or (x, y)"
     )
     source.add_argument(
         "--input-shape", type=sample_shape, metavar="3,32,32", help="random inputs of this shape instead of data"

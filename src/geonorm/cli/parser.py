@@ -1,4 +1,4 @@
-"""The parser of all commands: a mistake is answered with the closest thing that is right."""
+"""The parser of all commands: an error suggests the closest valid name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Commands = argparse._SubParsersAction  # what ``add`` of a command takes
 
 
 class Mistake(Exception):
-    """The command line was wrong, as only the lab could tell; exit code 2, as for what the parser finds itself."""
+    """The command line is wrong in a way that only the lab detects; exit code 2, as for errors of the parser."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with a hint at the closest command, option or choice that is known; none may be abbreviated."""
+    """argparse's parser, with a hint at the closest known command, option or choice; no abbreviations."""
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -26,19 +26,19 @@ class Parser(argparse.ArgumentParser):
         self._given: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; remembers what was given, for the hints."""
+        """As in argparse; remembers the arguments for the hints."""
         self._given = list(args or ())
         return super().parse_known_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, but what is not understood is told by the command it was meant for."""
+        """As in argparse, but unexpected arguments are reported by the command they were meant for."""
         chosen, rest = self.parse_known_args(args, namespace)
         if rest:
             chosen.parser.error(f"unexpected {' '.join(rest)}")
         return chosen
 
     def error(self, message: str) -> NoReturn:
-        """Say what was wrong, with the closest option to every one that is not known."""
+        """Print the error, with the closest known option for every unknown one."""
         options = [option for option in self._option_string_actions if option.startswith("--")]
         names = [given.split("=")[0] for given in self._given if given.startswith("--") and given != "--"]
         unknown = [name for name in names if name not in options]
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            known = f"{closest(value, action.choices)} known are {', '.join(action.choices)}".strip()
+            known = f"{closest(value, action.choices)} known: {', '.join(action.choices)}".strip()
             raise argparse.ArgumentError(action, f"unknown {value!r}; {known}")
 
 
@@ -84,7 +84,7 @@ def _workers(text: str) -> int | str:
 
 
 def where_and_name(text: str) -> str:
-    """A model or data of one's own, as an option names them."""
+    """A user's own model or data, as an option names it."""
     where, _, name = text.rpartition(":")
     if not where or not name:
         raise argparse.ArgumentTypeError(f"expected module:function or file.py:function (got {text!r})")
@@ -100,14 +100,14 @@ def sample_shape(text: str) -> tuple[int, ...]:
 
 
 def from_1(text: str) -> int:
-    """A number of things of which there must be some."""
+    """A whole number from 1."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"expected a number from 1 (got {text!r})")
     return int(text)
 
 
 def print_json(value: Any) -> None:
-    """A value on stdout, in ASCII for any pipe; what is not a number becomes null, which JSON has."""
+    """Print a value as JSON, in ASCII so that any pipe takes it; NaN and Inf become null."""
     print(json.dumps(_finite(value), allow_nan=False))
 
 

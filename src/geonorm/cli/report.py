@@ -1,4 +1,4 @@
-"""``geonorm report``: the report of results that are there."""
+"""``geonorm report``: the report of stored results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ examples:
 
 def add(commands: Commands[Parser]) -> None:
     """Declare the command."""
-    text = "the table, the answer and the page of results that are there, finished or not"
+    text = "the table, the answer and the page of stored results, finished or not"
     parser = commands.add_parser("report", help=text, description=text, epilog=_EPILOG)
     parser.add_argument("store", type=Path, metavar="STORE", help="file of results, as compare writes it")
     add_outcome(parser)
@@ -53,7 +53,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _baseline(spec: str | None, comparisons: list[Comparison]) -> str | None:
-    """The norm as results are stored under it; of several comparisons, some may be without it."""
+    """The norm as spelled in the store; of several comparisons, some may not have it."""
     from ..lab.choices import known, spelled
 
     if spec is None:

@@ -39,7 +39,7 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="hardly any work, on data made on the spot: shows that it runs"
     )
-    parser.add_argument("--seeds", type=int, metavar="N", help="how many, in place of the preset's own")
+    parser.add_argument("--seeds", type=int, metavar="N", help="how many, instead of the preset's own")
     add_workers(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("out/reproduce"), help="folder for results and pages (default: %(default)s)"
@@ -55,7 +55,7 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.list:
         return _list(studies.studies(), chosen.json)
     if chosen.study is None:
-        raise Mistake("expected the NAME of a study; geonorm reproduce --list tells them")
+        raise Mistake("expected the NAME of a study; see geonorm reproduce --list")
     if chosen.seeds is not None and chosen.seeds < 1:
         raise Mistake(f"expected --seeds to be a number from 1 (got {chosen.seeds})")
     try:

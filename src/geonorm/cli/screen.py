@@ -26,7 +26,7 @@ def add(commands: Commands[Parser]) -> None:
         type=where_and_name,
         required=True,
         metavar="WHERE:NAME",
-        help="a function that gives batches in a fixed order: tensors or (x, y)",
+        help="a function that returns batches in a fixed order: tensors or (x, y)",
     )
     parser.add_argument(
         "--cut", type=float, default=6.0, help="the score above which a sample looks broken (default: %(default)s)"
@@ -49,7 +49,7 @@ def run(chosen: argparse.Namespace) -> int:
         model = loading.load_model(chosen.model, chosen.state)
         with busy("looking at the samples"), without_bars():
             found = screen(model, loading.load_batches(chosen.data), cut=chosen.cut)
-            path = found.to_html(chosen.out, loading.load_batches(chosen.data))  # a generator is used up by now
+            path = found.to_html(chosen.out, loading.load_batches(chosen.data))  # again: a generator is exhausted
     if chosen.json:
         print_json(found.to_dict())
     else:

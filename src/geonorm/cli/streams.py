@@ -1,4 +1,4 @@
-"""What goes where: results, and nothing else, to stdout, in letters that it can show."""
+"""Output streams: only results go to stdout, in characters that it can encode."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import sys
 from collections.abc import Iterator
 
 
-def show_what_can_be_shown() -> None:
-    """A terminal or a file without φ or ± gets a question mark for it, not an error after the work is done."""
+def replace_unencodable() -> None:
+    """Write a question mark for φ or ± where the encoding has none, instead of failing after the work is done."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def in_color() -> bool:
-    """Whether stdout is a terminal, and nobody asked for plain text (https://no-color.org)."""
+    """Whether stdout is a terminal, and NO_COLOR is not set (https://no-color.org)."""
     return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 @contextlib.contextmanager
 def results_alone() -> Iterator[None]:
-    """What functions of one's own print meanwhile goes to stderr, from here and from processes that are started."""
-    if sys.stdout is None or sys.stderr is None:  # closed by whoever started this
+    """Redirect what the user's functions print to stderr, in this process and in those it starts."""
+    if sys.stdout is None or sys.stderr is None:  # closed by the parent process
         yield
         return
     sys.stdout.flush()

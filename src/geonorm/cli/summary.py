@@ -17,7 +17,7 @@ examples:
 
 def add(commands: Commands[Parser]) -> None:
     """Declare the command."""
-    text = "every norm of a model in a line: what it normalizes over, and in what state it is"
+    text = "every norm of a model in one line: what it normalizes over, and its state"
     parser = commands.add_parser("summary", help=text, description=text, epilog=_EPILOG)
     add_model(parser)
     add_data_or_shape(parser)

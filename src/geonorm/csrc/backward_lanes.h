@@ -17,7 +17,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     const int64_t rows = block.rows;
     const LanePlace<const E> x = block.template in_x<E>(job), g = block.in(job, (const E*)job.g);
     const LanePlace<E> dx = block.in(job, (E*)job.dx);
-    // What the second pass would have to fetch again, if it fits the cache, and powers, which cost more than a place there.
+    // Kept for the second pass: what it would have to load again, if it fits the cache, and powers, which are expensive.
     const int64_t size = rows * WIDTH, bytes = size * (int64_t)sizeof(T), powers = POWER == GENERAL;
     const bool whole = job.task == WHOLE_JOB;
     const bool copy = whole && bytes * (2 + powers) <= CACHE_BYTES, keep = whole && powers && bytes <= (int64_t)KEEP_BYTES;
@@ -51,7 +51,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     for (int64_t i = job.task == SPREAD_OUT ? rows : 0; i < rows;) {
         int64_t end = rows - i < 256 ? rows : i + 256;
         for (; i < end; i++) {
-            ask_for<WIDTH>(x.row(i + AHEAD)), ask_for<WIDTH>(g.row(i + AHEAD));
+            prefetch_row<WIDTH>(x.row(i + AHEAD)), prefetch_row<WIDTH>(g.row(i + AHEAD));
             GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
                 V xv = block.take(x.row(i), j), gv = block.take(g.row(i), j);
                 V z = (xv - removed[j]) + shift[j];
@@ -97,8 +97,8 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     if (job.task == ADD_UP) return;
     PushSums<T> ignored;
     for (int64_t i = 0; i < rows; i++) {
-        if (!copies) ask_for<WIDTH>(x.row(i + AHEAD)), ask_for<WIDTH>(g.row(i + AHEAD));
-        ask_to_write<WIDTH>(dx.row(i + AHEAD));
+        if (!copies) prefetch_row<WIDTH>(x.row(i + AHEAD)), prefetch_row<WIDTH>(g.row(i + AHEAD));
+        prefetch_row_for_write<WIDTH>(dx.row(i + AHEAD));
         GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
             const int64_t at = i * WIDTH + j * N;
             V xv = copies ? load(copies + at) : block.take(x.row(i), j);

@@ -36,11 +36,11 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     const Spreading<T> push(job, state);
     const V c = all((T)state[CENTER]), rho = all((T)state[RHO]);
 
-    // A power costs more than a place in the cache.
+    // Keeping a power in the cache is cheaper than computing it again.
     const bool whole = job.task == WHOLE_JOB, keeps = POWER == GENERAL && whole && n * sizeof(T) <= KEEP_BYTES;
     T* kept = keeps ? (T*)scratch.get(n * sizeof(T)) : nullptr;
 
-    // Sums: Σαγg, Σγg·x̂ and Σασ over the group, and what the slope and the spread add up.
+    // Sums: Σαγg, Σγg·x̂ and Σασ over the group, and those of the slope and of the spread.
     double with_center = 0, with_spread = 0, directions = 0, sum_g = 0, sum_gx = 0, sum_d = 0;
     V g0 = {}, g1 = {}, d0 = {};
     PullSums<T> pulled;

@@ -17,7 +17,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent
 TARGET = SOURCES.parent / "ops" / "cpu" / "libgeonorm.so"  # no Python in its name: any interpreter can load it
-# GCC 12 warns of its own headers, hence the -Wno-*.
+# -Wno-*, because GCC 12 warns about its own headers.
 WARNINGS = ["-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
 COMMON = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS]
 # Neither -fno-* changes a result: nobody reads errno or the floating-point exception flags.
@@ -38,7 +38,7 @@ def compiler() -> str | None:
 
 
 def own_sets(cxx: str) -> list[str]:
-    """The best set that this machine has, and the baseline, which any other has too."""
+    """The best instruction set of this machine, and the baseline, which every machine has."""
     asked = subprocess.run(
         [cxx, "-march=native", "-dM", "-E", "-x", "c++", os.devnull], capture_output=True, text=True, check=False
     ).stdout
@@ -47,7 +47,7 @@ def own_sets(cxx: str) -> list[str]:
 
 
 def is_fresh(target: Path) -> bool:
-    """Whether the library is there and newer than all its sources."""
+    """Whether the library exists and is newer than all its sources."""
     newest = max(source.stat().st_mtime for source in SOURCES.iterdir() if source.is_file())
     return target.exists() and target.stat().st_mtime > newest
 
@@ -55,8 +55,8 @@ def is_fresh(target: Path) -> bool:
 def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None, portable: bool = True) -> None:
     """Compile into ``target``; raises if there is no compiler or it fails.
 
-    For all instruction sets, of which the library chooses when it is loaded; if not ``portable``, for those of this
-    machine, which takes less time; or for one ``only``.
+    For all instruction sets, among which the library chooses when it is loaded; if not ``portable``, for those of this
+    machine, which takes less time; or ``only`` for one.
     """
     cxx = compiler()
     if cxx is None:
@@ -67,7 +67,7 @@ def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None
     flags = COMMON + (SANITIZE if sanitize else FAST)
     there = [f"-DGEONORM_HAS_{name.upper()}" for name in sets]
     with tempfile.TemporaryDirectory() as folder:
-        # What processes on unlike machines decide alike is in the entry: no products and sums in one rounding there.
+        # entry.cpp holds the decisions that must be the same on different machines: no fused multiply-add there.
         exact = "-ffp-contract=off"
         jobs = [[*flags, exact, *there, "-c", str(SOURCES / "entry.cpp"), "-o", f"{folder}/entry.o"]]
         for name, extra in sets.items():
@@ -92,7 +92,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=TARGET)
     parser.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UBSan")
-    parser.add_argument("--only", choices=list(SETS), help="for this instruction set alone; builds faster")
+    parser.add_argument("--only", choices=list(SETS), help="only for this instruction set; builds faster")
     chosen = parser.parse_args()
     build(chosen.out, chosen.sanitize, chosen.only)
     print(chosen.out)

@@ -1,6 +1,7 @@
-// What several processes make alike of the sums of a sweep: geonorm/ops/torch/search.py in C++, operation by operation, to
-// the last bit of geonorm/ops/joint/decide.py, since a process without this library may be among them. Nothing here asks a mathematical library, or may
-// be contracted by the compiler (-ffp-contract=off): IEEE has one result for + − × ÷.
+// The next step of a search, the same in all processes: geonorm/ops/torch/search.py in C++, operation by operation. It
+// agrees with geonorm/ops/joint/decide.py to the last bit, because some processes may not have this library. Nothing here
+// calls a math library, and the compiler may not contract operations (-ffp-contract=off): IEEE 754 prescribes the results
+// of + − × ÷.
 #pragma once
 #include <cfloat>
 #include <cmath>
@@ -139,14 +140,14 @@ inline double step_by_nearest(const Sums& s, double up, double down, double q) {
     return span * (t + (c > 0 ? 1.0 : c < 0 ? -1.0 : 0.0) * power(u, 1 / q));
 }
 
-// y as a sweep in float32 or float64 sees it, and how far the extremes lie from it.
-inline void place(double* row, bool wide) {
+// y rounded to what a sweep in float32 or float64 can represent, and the distances of the extremes from it.
+inline void set_sweep_point(double* row, bool wide) {
     const double head = wide ? row[Y] : (double)(float)row[Y];
     row[Y] = head + (wide ? row[Y] - head : (double)(float)(row[Y] - head));
     row[UP] = larger(row[HIGHEST] - row[Y], 0), row[DOWN] = larger(row[Y] - row[LOWEST], 0);
 }
 
-// The next point from the sums at y, which was the k-th.
+// The next point from the sums at y, the point of the k-th sweep.
 inline void advance(double* row, const Sums& s, int64_t k, double eps, bool adaptive) {
     const double q = row[Q], y = row[Y], span = row[HIGHEST] - row[LOWEST];
     Evaluation e = evaluate(s, row[UP], row[DOWN], q, row, eps);

@@ -55,7 +55,7 @@ static int64_t unit_count(const Job& job) {
     return job.layout == ROWS ? job.groups : job.segments * lane_blocks(job, chosen());
 }
 
-// Units of a chunk: enough work to be worth a handful of atomic operations, and a fixed number for given sizes.
+// Units per chunk: enough work for the cost of a few atomic operations, and a fixed number for given sizes.
 static int64_t chunk_size(const Job& job, int64_t units) {
     int64_t lanes = job.layout == ROWS ? 1 : 16;
     int64_t work = group_size(job) * lanes + 1, size = 8192 / work;
@@ -64,15 +64,15 @@ static int64_t chunk_size(const Job& job, int64_t units) {
     return size < units ? size : units;
 }
 
-// Below this many elements a second thread costs more than it brings.
+// Below this many elements a second thread costs more than it saves.
 static const int64_t WORTH_A_THREAD = 16384;
 
 static int64_t threads_for(const Job& job) {
     return group_count(job) * group_size(job) < WORTH_A_THREAD ? 1 : job.threads;
 }
 
-// GCC's OpenMP, if torch has it loaded: its threads often spin for a while after torch's own work, and would be in the way
-// of others. A forked child must not use it: the threads of its parent are not there.
+// GCC's OpenMP, if torch has loaded it: its threads often spin for a while after torch's own work, and would compete with
+// other threads. A forked child must not use it: it does not have its parent's threads.
 typedef void (*Parallel)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
 static Parallel openmp = nullptr;
 static pid_t openmp_process = 0;
@@ -142,7 +142,7 @@ static int64_t tensor_bytes(const Job& job) {
 }
 
 // φ of a job from the offsets θ that are learned, and dφ/dθ on the way back. Near the ends of the range the sigmoid is
-// flat: a gradient that leads away from them gets the slope where flatness begins, as in geonorm/ops/learned.py.
+// flat: a gradient that leads away from them gets a minimum slope, as in geonorm/ops/learned.py.
 template <class T>
 class LearnedPhi {
    public:
@@ -188,7 +188,7 @@ static Status judge(Samples& of, const Verdict<T>& verdict, double k, int64_t th
     });
     T widest = 0, *square = (T*)of.square, *inverse = (T*)of.inverse;
     for (int64_t c = 0; c < channels; c++) widest = square[c] > widest ? square[c] : widest;
-    const T least = (T)1e-6 * widest;  // a dead channel must not decide
+    const T least = (T)1e-6 * widest;  // a dead channel must not dominate
     for (int64_t c = 0; c < channels; c++) {
         square[c] = square[c] > least ? square[c] : least;
         verdict.scale[c] = (T)sqrt(square[c]);
@@ -240,7 +240,7 @@ static Status judge(const Job& job) {
     return judge(of, verdict, job.guard, threads);
 }
 
-// Given moments: what is known of a sample too far away for squares in T are its deviations.
+// The distance, from given moments, of a sample too far away for squares in T.
 template <class T>
 static double far_by_deviations(const Samples& of, int64_t sample) {
     const T* mean = (const T*)of.mean + sample * of.channels;
@@ -286,7 +286,7 @@ static Status guarded_moments(const T* mean, const T* deviation, int64_t samples
     return DONE;
 }
 
-// The samples that the guard has pulled: copies on the ball, and a list of where every run or row is to be read.
+// The samples that the guard has pulled: copies on the ball, and the addresses that every run or row is read from.
 template <class T>
 class PulledSamples {
    public:
@@ -305,7 +305,7 @@ class PulledSamples {
             chosen().pull_sample(job, pulled_[k], verdict.factor[pulled_[k]], verdict.center, copy);
             for (int64_t i = 0; i < rows; i++) places_[pulled_[k] * rows + i] = copy + i * row;
         }
-        places_.insert(places_.end(), 16, places_.back());  // rows ahead are asked for
+        places_.insert(places_.end(), 16, places_.back());  // prefetching reads ahead
         job.places = places_.data();
     }
     void count() const {
@@ -335,7 +335,7 @@ static Status forward(Job job) {
         if (status != DONE) return status;
     }
     const PulledSamples<T> pulled(job);
-    if (job.y) ask_for_large_pages(job.y, tensor_bytes(job));
+    if (job.y) request_huge_pages(job.y, tensor_bytes(job));
     std::atomic<int64_t> worst{DONE};
     in_chunks(units, chunk_size(job, units), threads_for(job), [&](int64_t, int64_t first, int64_t last) {
         if (worst.load(std::memory_order_relaxed) != DONE) return;
@@ -362,15 +362,15 @@ template <class T>
 static Status backward(Job job) {
     const LearnedPhi<T> learned(job);
     const PulledSamples<T> pulled(job);
-    if (job.dx) ask_for_large_pages(job.dx, tensor_bytes(job));
+    if (job.dx) request_huge_pages(job.dx, tensor_bytes(job));
     const int64_t groups = group_count(job), units = unit_count(job);
     const bool per_value = job.parameters == PER_VALUE;
     const int64_t runs = job.parameters == PER_RUN ? job.runs : 1, members = per_value ? group_size(job) : 0;
     void* outputs[SUMS] = {job.d_gamma, job.d_beta, job.d_shift, job.d_alpha};
     std::vector<double> sums(groups * runs * SUMS, 0.0), d_phi(groups, 0.0);
 
-    // Parameters per value: every chunk sums its groups apart, the chunks are added in their order, so that the sums do
-    // not depend on which thread was first.
+    // Parameters per value: every chunk sums its own groups, and the chunks are added in order, so that the sums do not
+    // depend on which thread was first.
     int64_t size = chunk_size(job, units);
     const int64_t width = job.period * members;
     if (per_value) {
@@ -411,7 +411,7 @@ static Status backward(Job job) {
     return DONE;
 }
 
-// What Python has checked before; a second look costs nothing and a wrong address costs the process.
+// Repeats checks that Python has made: they cost nothing, and a wrong address would crash the process.
 static bool sound(const Job& job) {
     if (job.dtype < FLOAT32 || job.dtype > FLOAT16 || job.threads < 1 || job.period < 1) return false;
     if (job.phis ? job.phi_count < 1 : job.phi_high > 0) return false;
@@ -423,7 +423,7 @@ static bool sound(const Job& job) {
         if (!(job.guard > 0) || !job.verdict || job.samples < 1 || job.positions < 1 || job.offsets || !fits) return false;
     }
     if (job.task < WHOLE_JOB || job.task > SPREAD_OUT) return false;
-    if (job.task != WHOLE_JOB) {  // parts are of groups with one set of parameters, and have somewhere to put what they find
+    if (job.task != WHOLE_JOB) {  // tasks need one set of parameters per group, and memory for their results
         const bool needs_points = job.task != WRITE && job.task != ADD_UP;
         const bool finds = job.task == MEASURE || job.task == SWEEP || job.task == ADD_UP;
         if (job.parameters != PER_GROUP || job.guard != 0 || job.offsets || (needs_points && !job.points)) return false;
@@ -501,13 +501,14 @@ GN_EXPORT int64_t geonorm_offsets(const int64_t* batch, int64_t rows, int64_t nu
     return geonorm::DONE;
 }
 
-// φ, eps, number of values, the extremes, y, and the five sums at y in units of the range, to direction, bound on the
-// error, step, whether it ends the search, and the bound after it. Other backends decide by the same formulas: tests
+// Takes φ, eps, number of values, the extremes, y, and the five sums at y in units of the range; returns direction, bound
+// on the error, step, whether it ends the search, and the bound after it. Other backends use the same formulas: tests
 // compare them.
 GN_EXPORT void geonorm_evaluate(const double* given, double* found) { geonorm::chosen().evaluate(given, found); }
 
-// Searches over several processes, a row of decide::COLUMNS numbers per group, after their k-th sweep: `parts` has what each
-// process has summed, SWEPT numbers of all groups. For k = 0 they only find their places. Returns how many go on.
+// Updates searches over several processes, a row of decide::COLUMNS numbers per group, after their k-th sweep. `parts` has
+// the sums of each process, SWEPT numbers of all groups. For k = 0 it only sets the first points. Returns how many are
+// still active.
 GN_EXPORT int64_t geonorm_advance(double* rows, int64_t groups, const double* parts, int64_t processes, int64_t k,
                                   int64_t wide, int64_t adaptive) {
     using namespace geonorm::decide;
@@ -528,7 +529,7 @@ GN_EXPORT int64_t geonorm_advance(double* rows, int64_t groups, const double* pa
             advance(row, all, k, eps, adaptive);
         }
         going_on += row[ACTIVE] > 0;
-        place(row, wide);
+        set_sweep_point(row, wide);
     }
     return going_on;
 }

@@ -27,7 +27,7 @@ static void measure_lanes(const LaneBlock<T>& block, LanePlace<const E> x, T* u,
             for (; i < end; i++)
                 GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
                     V v = pass ? load(u + i * WIDTH + j * N) : block.take(x.row(i), j), d = v - base[j];
-                    if (!pass && j == 0) ask_for<WIDTH>(x.row(i + AHEAD));
+                    if (!pass && j == 0) prefetch_row<WIDTH>(x.row(i + AHEAD));
                     if (!pass) store(u + i * WIDTH + j * N, v);
                     s[j] += d, q[j] += d * d;
                     lowest[j] = smaller(v, lowest[j]), highest[j] = larger(v, highest[j]);
@@ -72,7 +72,7 @@ static void solve_lanes(const T* u, const LaneBlock<T>& block, const double* phi
     lanes.start(phi, solve, m, block.rows, block.width);
     for (int l = 0; l < WIDTH; l++)
         if (solve[l]) lanes.search[l].center = lanes.search[l].y = most_of(m[l].lowest, least_of(m[l].highest, from[l]));
-    lanes.approach(u, block.rows, m);
+    lanes.warm_start(u, block.rows, m);
     lanes.run(u, block.rows, sample);
     for (int l = 0; l < WIDTH; l++)
         if (solve[l]) {
@@ -88,7 +88,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
     enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
     const LaneBlock<T> block(job, unit);
     const int64_t rows = block.rows, size = rows * WIDTH;
-    // The states of a block lie behind one another. 0 in columns that a rule has no use for.
+    // The states of a block are contiguous. 0 in columns that the rule does not use.
     memset(job.state + block.group * STATE_SIZE, 0, block.width * STATE_SIZE * sizeof(double));
     if (rows == 0) {
         for (int64_t l = 0; l < block.width; l++) {
@@ -209,7 +209,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
         scale[j] = rho * block.parameters(job, job.gammas, j, 1), offset[j] = block.parameters(job, job.betas, j, 0);
     }
     for (int64_t i = 0; i < rows; i++) {
-        ask_to_write<WIDTH>(y.row(i + AHEAD));
+        prefetch_row_for_write<WIDTH>(y.row(i + AHEAD));
         GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
             V z = (load(u + i * WIDTH + j * N) - removed[j]) + shift[j];
             block.put(y.row(i), j, z * scale[j] + offset[j]);

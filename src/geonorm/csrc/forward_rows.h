@@ -54,7 +54,7 @@ static void add_runs(MomentSums<T>& sums, const Job& job, int64_t group) {
     for (int64_t run = 0; run < job.runs; run++) sums.add(run_of<E>(job, group, run), job.length);
 }
 
-// Measures a group; into u, if there is one, it is copied on the way, while it is in the nearest cache.
+// Measures a group, and copies it into u, unless that is null, while it is in the first-level cache.
 template <class E, class T>
 static Moments measure_rows(const Job& job, int64_t group, T* u) {
     const int64_t count = job.runs * job.length;
@@ -94,7 +94,7 @@ static Moments measure_rows(const Job& job, int64_t group, T* u) {
     return m;
 }
 
-// A center, how well it is known, and for φ = 1 and ∞ the two values it lies between.
+// A center, the bound on its error, and for φ = 1 and ∞ the two values it lies between.
 struct FoundCenter {
     double center, lower, upper, bound, sweeps;
 };
@@ -213,10 +213,10 @@ static Status forward_row(const Job& job, int64_t group, Scratch& scratch) {
     typedef typename Computing<E>::T T;
     const int64_t n = job.runs * job.length;
     double* state = job.state + group * STATE_SIZE;
-    memset(state, 0, STATE_SIZE * sizeof(double));  // columns that a rule has no use for
+    memset(state, 0, STATE_SIZE * sizeof(double));  // columns that the rule does not use
     const double phi = phi_of<T>(job, group);
     if (job.centered && !solvable(phi)) return REFUSED;
-    // With no output to write, moments are all that a mean and an rms need: the values stay where they are.
+    // Without an output, mean and rms need only moments: the values are not copied.
     const bool alike = job.parameters == PER_GROUP || (!job.alphas && !job.shifts);
     const bool by_moments = (!job.centered || phi == 2 || phi == INFINITY) && job.spread <= (alike ? RMS : NO_SPREAD);
     const bool in_place = sizeof(E) == sizeof(T) && is_packed(job) && !job.places;

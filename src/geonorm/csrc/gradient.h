@@ -1,5 +1,5 @@
-// The parts of the gradient of x: the pull of the center (w = |x − c|^(φ−2), its share of every value) and the push of
-// the spread (σ = ∂s/∂z up to a factor). functional/_derivatives.py has the mathematics and the conventions.
+// The parts of the gradient of x: through the center (w = |x − c|^(φ−2), the weight of every value) and through the spread
+// (σ = ∂s/∂z up to a factor). geonorm/ops/torch/derivatives.py has the mathematics and the conventions.
 #pragma once
 #include "measure.h"
 #include "vector_loop.h"
@@ -14,7 +14,7 @@ GN_INLINE void add_to(T* sums, Piece<T, K> piece, typename Of<T>::V v) {
 
 GN_INLINE Power power_of(const Job& job, const double* state, double phi) {
     if (!job.centered) return NONE;
-    if (state[UNIT] == 0) return ONE;  // equal values share
+    if (state[UNIT] == 0) return ONE;  // equal values share the gradient
     if (phi == 1 || phi == INFINITY) return EDGES;
     return exponent_of(phi).power();
 }
@@ -48,7 +48,7 @@ struct Slope {
     typedef typename Of<T>::V V;
     typedef typename Of<T>::I I;
     V inverse, least, cap, s, lower, upper;
-    I vanish;  // φ > 2: a value at the center has no share
+    I vanish;  // φ > 2: a value at the center gets no gradient
     Path path;
 
     Slope() : path(PATH_GENERAL) {}
@@ -79,7 +79,7 @@ struct Slope {
         return choose(~(vanish & (a == (T)0)), w);
     }
 
-    // Returns what `at` will, but for φ = 1 and ∞.
+    // Returns what `at` will return, except for φ = 1 and ∞.
     GN_MEMBER V add(V r, V x, PullSums<T>& sums, I fresh) const {
         if (POWER == ONE || POWER == NONE) return V{};
         if (POWER == EDGES) {
@@ -100,7 +100,7 @@ struct Slope {
         return w;
     }
 
-    // The share of a value, up to the factor 1 / Σw.
+    // The weight of a value, up to the factor 1 / Σw.
     GN_MEMBER V at(V r, V x, V edge_lower, V edge_upper) const {
         if (POWER == NONE) return V{};
         if (POWER == EDGES) return choose(x == lower, edge_lower) + choose(x == upper, edge_upper);
@@ -108,7 +108,7 @@ struct Slope {
     }
 };
 
-// What the direction of the spread adds up: ties of the largest, or the slopes of the robust center.
+// The sums for the direction of the spread: ties of the largest, or the slopes of the robust center.
 template <class T>
 struct PushSums {
     LaneSum<T> count;
@@ -197,7 +197,7 @@ GN_INLINE Flow flow_of(const Job& job, const double* state, double phi, Power po
     return flow;
 }
 
-// What all processes have found together.
+// The same from the sums over all processes.
 GN_INLINE Flow given_flow(const Job& job, int64_t group) {
     const double* flow = job.points + group * FLOWS;
     return Flow{flow[FLOW_SPREAD], flow[FLOW_CENTER], 0, flow[FLOW_LOWER], flow[FLOW_UPPER]};

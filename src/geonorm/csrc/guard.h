@@ -1,5 +1,5 @@
 // The guard, from the values of a batch to the distance of every sample: moments of each sample in each channel, medians
-// of the channels, the joint center, distances. entry.cpp puts the parts together; here they are, one range at a time.
+// of the channels, the joint center, distances. These functions process one range at a time; entry.cpp combines them.
 #pragma once
 #include "kernels.h"
 #include "lanes.h"
@@ -8,7 +8,7 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// Σ (x − about)^POWER of a run, in blocks that float sums bear.
+// Σ (x − about)^POWER of a run, in blocks short enough for float sums.
 template <int POWER, class E, class T>
 GN_INLINE double power_sum(const E* run, int64_t n, T about) {
     typedef typename Of<T>::V V;
@@ -25,7 +25,7 @@ GN_INLINE double power_sum(const E* run, int64_t n, T about) {
     return wide;
 }
 
-// Mean and variance of samples [first, last). Sums that overflow leave Inf or NaN: such samples are looked at again.
+// Mean and variance of samples [first, last). Sums that overflow leave Inf or NaN: such samples are measured again in double.
 template <class E>
 static void moments_of_rows(const Job& job, int64_t first, int64_t last, typename Computing<E>::T* mean,
                             typename Computing<E>::T* var) {
@@ -84,7 +84,7 @@ static void sample_moments(const Job& job, int64_t first, int64_t last, void* me
     }
 }
 
-// A float as an integer of the same order, and back: the bits of a negative one, but for the sign, are turned over.
+// A float as an integer of the same order, and back: the bits of a negative one, except the sign, are inverted.
 template <class T>
 GN_INLINE typename Of<T>::I ordered(typename Of<T>::V v) {
     typedef typename Of<T>::I I;
@@ -214,9 +214,9 @@ static void channel_medians_of(const Samples& of, int64_t first, int64_t last, S
         }
         piece.put((T*)of.center, center);
         kth_values<T>(values, n, middle, kth, next);
-        const V grain = center * (T)(8 * Of<T>::eps), least = grain * grain;  // no more than rounding
+        const V grain = center * (T)(8 * Of<T>::eps), least = grain * grain;  // the size of rounding errors
         const I sparse = ~(I)(kth > least);
-        if (any_lane<T>(sparse)) {  // most samples are the same: the middle one of the others
+        if (any_lane<T>(sparse)) {  // most samples are the same: the median of the others
             const V same = count_up_to<T>(values, n, least);
             V rank = middle;
             for (int l = 0; l < Of<T>::N; l++) {
@@ -263,7 +263,7 @@ static void distances(const Samples& of, int64_t first, int64_t last) {
     of.wide ? distances_of<double>(of, first, last) : distances_of<float>(of, first, last);
 }
 
-// The lower middle one of values that are not negative, of which their bits are in the same order.
+// The lower median of non-negative values, whose bits have the same order.
 template <class T>
 static double middle_of(const T* values, int64_t n) {
     typedef typename Of<T>::I I;

@@ -1,5 +1,5 @@
-// Memory that is written for the first time costs a page fault per page, often more than the work itself. Large outputs
-// ask for large pages, as NumPy does for its arrays: a hint that the system may ignore.
+// The first write to a page costs a page fault, often more than the work itself. Large outputs request huge pages, as
+// NumPy does for its arrays: a hint that the system may ignore.
 #pragma once
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -9,9 +9,9 @@
 
 namespace geonorm {
 
-inline void ask_for_large_pages(void* memory, int64_t bytes) {
+inline void request_huge_pages(void* memory, int64_t bytes) {
 #if defined(MADV_HUGEPAGE)
-    const int64_t least = (int64_t)4 << 20, page = 4096;  // below, few whole large pages would fit
+    const int64_t least = (int64_t)4 << 20, page = 4096;  // a smaller output holds few whole huge pages
     if (bytes < least) return;
     const uintptr_t first = ((uintptr_t)memory + page - 1) / page * page;
     madvise((void*)first, bytes - (int64_t)(first - (uintptr_t)memory), MADV_HUGEPAGE);

@@ -1,4 +1,5 @@
-// What Python hands to the library: sizes, numbers and addresses, all of 64 bits so that both sides agree on the layout.
+// The job that Python passes to the library: sizes, numbers and addresses, all of 64 bits so that both sides agree on the
+// layout.
 // The fields are written by geonorm/ops/cpu/library.py in this order; layout.h lets it check that.
 #pragma once
 #include <cstdint>
@@ -16,17 +17,17 @@ enum Parameters : int64_t { PER_GROUP, PER_RUN, PER_VALUE };
 
 enum Spread : int64_t { NO_SPREAD, RMS, MEAN_ABS, MAX_ABS, ROBUST };
 
-// Results of a call. REFUSED: right values, but outside of what these kernels are written for; nothing was changed that
-// anyone reads. The caller takes its other path.
+// Results of a call. REFUSED: valid values that these kernels do not support; nothing that anyone reads was changed. The
+// caller falls back to torch.
 enum Status : int64_t { DONE, REFUSED, WRONG };
 
-// What to do: all of it; or, of groups whose other values are elsewhere, a part. Forward: the moments and the center of
-// the values here, the sums of a sweep, the output from a given state. Backward: the sums over the values here, the
-// gradient of x from what flows through spread and center.
+// What to do: the whole job, or one part of it for groups with values in other processes. Forward: the moments and the
+// center of the values here, the sums of a sweep, the output from a given state. Backward: the sums over the values here,
+// the gradient of x from the gradients of spread and center.
 enum Task : int64_t { WHOLE_JOB, MEASURE, SWEEP, WRITE, ADD_UP, SPREAD_OUT };
 
 struct Job {
-    // The same for all calls with tensors of one kind.
+    // The same for all calls with tensors of one dtype and arrangement.
     int64_t dtype, layout;
     int64_t groups, runs, length, run_stride, group_stride;  // ROWS, in elements
     int64_t segments, features, rows;                        // LANES; `rows` per segment unless there are offsets
@@ -36,12 +37,12 @@ struct Job {
     double phi, alpha, eps, psi, psi_factor, spread_floor, grad_floor;
     double guard;                         // radius in median distances; 0 for none
     double phi_low, phi_high, phi_start;  // φ = low + (high − low)·sigmoid(offset + start), if high > 0
-    // Of one call.
+    // Specific to one call.
     int64_t threads;
     double momentum;
     const int64_t* offsets;  // LANES: first row of every segment, and the number of rows
     const void *x, *g;
-    void *y, *dx;      // y may be null: the statistics alone
+    void *y, *dx;      // y may be null: only the statistics are computed
     const void *phis;  // or the offsets of a learned φ; of the computing dtype, as all parameters, or null
     const void *alphas, *shifts, *gammas, *betas;
     double* state;                                        // STATE_SIZE numbers per group, see State
@@ -50,15 +51,15 @@ struct Job {
     void *d_phi, *d_alpha, *d_shift, *d_gamma, *d_beta;                 // of the computing dtype, or null
     void* verdict;          // of a guarded batch, the computing dtype: see Verdict
     int64_t* guard_counts;  // batches, batches with a pull, samples pulled, samples not finite; or null
-    // Of groups over several processes, whose parts are exchanged in between.
-    int64_t task, sizes;   // sizes: of |z|, z as `state` has the center, in place of x
+    // For groups over several processes, which exchange the results of tasks.
+    int64_t task, sizes;   // sizes: work on |z| instead of x, with the center in `state`
     const double* points;  // POINTS or FLOWS numbers per group
     double* found;         // MEASURES, SWEPT or PARTS numbers per group
     // Set by the library: where each run (ROWS) or row (LANES) of x really lies, if some samples were pulled.
     const void* const* places;
 };
 
-// What forward finds out about the samples of a guarded batch, one array behind the other.
+// The results of forward about the samples of a guarded batch, one array behind the other.
 template <class T>
 struct Verdict {
     T *factor, *distance, *center, *scale, *radius;  // samples, samples, channels, channels, 1
@@ -71,10 +72,10 @@ struct Verdict {
         : Verdict((T*)job.verdict, job.samples, job.layout == ROWS ? job.groups : job.features) {}
 };
 
-// Numbers that forward leaves of each group, in double, one row of STATE_SIZE per group: all that backward needs besides
-// the tensors themselves, and what the statistics are made of. Every backend writes these columns in this order; values
-// that are used as numbers of the computing dtype T are rounded to it. A group with a value that is not finite holds NaN
-// but for UNIT, UNIT_2, FLOORED and SWEEPS, which are 0, and MASS and BY.
+// Numbers that forward saves for each group, in double, one row of STATE_SIZE per group: all that backward and the
+// statistics need besides the tensors themselves. Every backend writes these columns in this order; values that are used
+// in the computing dtype T are rounded to it. A group with a value that is not finite holds NaN, except for UNIT, UNIT_2,
+// FLOORED and SWEEPS, which are 0, and MASS and BY.
 enum State {
     CENTER,   // c, rounded to T; 0 where nothing is removed
     SPREAD,   // s, rounded to T; 1 where nothing is divided
@@ -84,12 +85,12 @@ enum State {
     LEAST,    // |x − c| / unit below this counts as this (φ < 2)
     LOWER,    // the two values whose midpoint is the center, φ = 1 and φ = ∞; the center itself elsewhere
     UPPER,
-    MIDDLE,   // robust spread: center of |z|, and the same numbers of it
+    MIDDLE,   // robust spread: center of |z|; the next four are UNIT to UPPER of |z|
     UNIT_2,
     LEAST_2,
     LOWER_2,
     UPPER_2,
-    FLOORED,  // robust spread: 1 where the mean deviation took over
+    FLOORED,  // robust spread: 1 where the floor, from the mean deviation, is the spread
     MEAN,     // of the values, rounded to T
     VAR,      // of the values, biased, rounded to T
     BOUND,    // |true center − CENTER| at most, the rounding to T included
@@ -99,14 +100,14 @@ enum State {
     STATE_SIZE
 };
 
-// What a task gets and returns of each group.
-enum Point { POINT_Y, POINT_SCALE, POINT_PHI, POINT_NEAR, POINTS };  // y is NaN for a group to pass by
+// The numbers per group that a task takes and returns.
+enum Point { POINT_Y, POINT_SCALE, POINT_PHI, POINT_NEAR, POINTS };  // y is NaN for a group to skip
 enum Measured { MEASURED_MEAN, MEASURED_SQUARES, MEASURED_LOWEST, MEASURED_HIGHEST, MEASURED_CENTER, MEASURES };
 enum Swept { ABOVE, BELOW, ABOVE_SLOPE, BELOW_SLOPE, TIED, NEAREST, NEAREST_ABOVE, NEAREST_BELOW, SWEPT };
 enum Part { SUM_G, SUM_GX, DIRECTIONS, SLOPES, MOMENT, DIVISOR, PARTS };
 enum FlowOf { FLOW_SPREAD, FLOW_CENTER, FLOW_LOWER, FLOW_UPPER, FLOWS };
 
-// Sums of each group (or run) that the gradients of parameters are made of.
+// Sums of each group (or run) for the gradients of parameters.
 enum Sum { D_GAMMA, D_BETA, D_SHIFT, D_ALPHA, SUMS };
 
 }  // namespace geonorm

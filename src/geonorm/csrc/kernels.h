@@ -1,10 +1,10 @@
-// The kernels of one instruction set, as the entry sees them.
+// The interface of the kernels of one instruction set.
 #pragma once
 #include "job.h"
 
 namespace geonorm {
 
-// The samples of a batch by their moments per channel, [samples, channels], while the guard judges them.
+// The moments of the samples of a batch per channel, [samples, channels], and the guard's working memory.
 struct Samples {
     const void *mean, *var;  // of the computing dtype; no var where a sample has one value per channel
     int64_t samples, channels, some;
@@ -13,9 +13,9 @@ struct Samples {
     void* squared;                    // distance of each sample
     // The distance of a sample whose squares are too large for T, in double; NaN if one of its values is not finite.
     double (*far)(const Samples& of, int64_t sample);
-    const void* values;  // what that looks at
+    const void* values;  // passed to that function
 
-    // Center and scales are those of `some` samples, evenly spaced.
+    // Center and scales come from `some` samples, evenly spaced.
     int64_t nth(int64_t i) const { return some == samples ? i : i * samples / some; }
 };
 static const double NEAREST_SAMPLE = 1e-6;  // smaller distances count as this in the weights of the center
@@ -37,7 +37,7 @@ struct Kernels {
     double (*far_distance)(const Samples& of, int64_t sample);  // from the values of a job
     void (*pull_sample)(const Job& job, int64_t sample, double factor, const void* center, void* to);
     void (*scale_sample)(const Job& job, int64_t sample, double factor);
-    // What the search makes of the sums at a point, for comparisons; see geonorm_evaluate.
+    // The step of the search from the sums at a point, for tests; see geonorm_evaluate.
     void (*evaluate)(const double* given, double* found);
 };
 
@@ -49,7 +49,7 @@ inline int64_t lane_blocks(const Job& job, const Kernels& kernels) {
 
 inline int64_t element_size(const Job& job) { return job.dtype == FLOAT64 ? 8 : job.dtype == FLOAT32 ? 4 : 2; }
 
-// How many neighbouring groups are worked on together: 1 unless their runs are short and a few fit into the cache.
+// How many neighbouring groups are processed together: 1 unless their runs are short and a few fit into the cache.
 inline int64_t tile_size(const Job& job) {
     const int64_t run = job.length * element_size(job), group = run * job.runs;
     if (job.layout != ROWS || job.runs == 1 || job.run_stride == job.length || run >= 512) return 1;

@@ -1,4 +1,4 @@
-// The certified search of groups side by side: all lanes sweep together, and few that are left go on alone.
+// The certified search of groups side by side: all lanes sweep together, and the last few go on alone.
 #pragma once
 #include "warm_start.h"
 #include "lanes.h"
@@ -17,7 +17,7 @@ struct LaneSearch {
     Exponent exponent;  // of all lanes; the general path with `s` per lane if they differ
     V s[VECTORS];
     bool below_two;  // φ < 2 in all lanes
-    int few;         // as many searches as go on alone, if no others are left: together they would hold up all lanes
+    int few;         // with no more searches left, each goes on alone: together they would keep all lanes busy
 
     // φ of each lane that is to be solved; the others stay inactive.
     void start(const double* phi, const bool* solve, const Moments* m, int64_t members, int64_t width) {
@@ -55,7 +55,7 @@ struct LaneSearch {
         }
     }
 
-    // TIES: values may lie at y, or φ > 2. Otherwise sums and differences tell both sides, see sweep.h; false if a value
+    // TIES: values may lie at y, or φ > 2. Otherwise sums and differences give both sides, see sweep.h; false if a value
     // does lie at y.
     template <Power POWER, bool TIES>
     bool sweep(const T* u, int64_t rows, Sums* sums) {
@@ -117,13 +117,13 @@ struct LaneSearch {
         if (!below_two || !sweep<free_of_ties, false>(u, rows, sums)) sweep<POWER, true>(u, rows, sums);
     }
 
-    // Newton's steps of all lanes towards their centers, as `approach` of one group.
+    // Newton's steps of all lanes towards their centers, as `warm_start` of one group.
     template <Power POWER>
-    void approach(const T* u, int64_t rows, const Moments* m) {
+    void warm_start(const T* u, int64_t rows, const Moments* m) {
         double last[WIDTH];
         bool on[WIDTH];
         for (int l = 0; l < WIDTH; l++) last[l] = INFINITY, on[l] = search[l].active;
-        for (int k = 0; k < MOST_STEPS; k++) {
+        for (int k = 0; k < MAX_STEPS; k++) {
             double ratio[WIDTH] = {};
             rough_ratios<POWER>(u, rows, ratio);
             int far = 0;
@@ -168,13 +168,13 @@ struct LaneSearch {
         }
     }
 
-    void approach(const T* u, int64_t rows, const Moments* m) {
+    void warm_start(const T* u, int64_t rows, const Moments* m) {
         if constexpr (sizeof(T) == 4) {
-            if (rows < WORTH_STEPS) return;
+            if (rows < MIN_VALUES) return;
             switch (exponent.power()) {
-                case ROOT: return approach<ROOT>(u, rows, m);
-                case GENERAL: return approach<GENERAL>(u, rows, m);
-                default: return approach<SPECIAL>(u, rows, m);
+                case ROOT: return warm_start<ROOT>(u, rows, m);
+                case GENERAL: return warm_start<GENERAL>(u, rows, m);
+                default: return warm_start<SPECIAL>(u, rows, m);
             }
         }
     }

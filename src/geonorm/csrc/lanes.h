@@ -1,4 +1,4 @@
-// What forward and backward know of the layout LANES: neighbouring groups side by side, one in each lane.
+// The layout LANES for forward and backward: neighbouring groups side by side, one in each lane.
 #pragma once
 #include "measure.h"
 #include "vector_loop.h"
@@ -6,17 +6,17 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// Rows ahead that are asked of the memory, into the second cache: the lines of a block lie too far apart for the hardware
-// to guess, and often in few sets of the first.
+// How many rows ahead to prefetch, into the second-level cache: the lines of a block lie too far apart for the hardware
+// prefetcher, and often fall into few sets of the first-level cache.
 enum { AHEAD = 8 };
 
 // All lines of a block's row.
 template <int WIDTH, class E>
-GN_INLINE void ask_for(const E* row) {
+GN_INLINE void prefetch_row(const E* row) {
     for (int i = 0; i < WIDTH; i += LINE_BYTES / (int)sizeof(E)) __builtin_prefetch(row + i, 0, 2);
 }
 template <int WIDTH, class E>
-GN_INLINE void ask_to_write(E* row) {
+GN_INLINE void prefetch_row_for_write(E* row) {
     for (int i = 0; i < WIDTH; i += LINE_BYTES / (int)sizeof(E)) __builtin_prefetch(row + i, 1, 2);
 }
 
@@ -50,7 +50,7 @@ struct LaneBlock {
     LanePlace<E> in(const Job& job, E* tensor) const {
         return LanePlace<E>{tensor + first_row * job.features + feature, job.features, nullptr, 0};
     }
-    // The rows of x: in their places, or where the guard has put the samples.
+    // The rows of x: in the tensor, or in the guard's copies of samples.
     template <class E>
     LanePlace<const E> in_x(const Job& job) const {
         LanePlace<const E> place = in(job, (const E*)job.x);

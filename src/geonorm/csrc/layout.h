@@ -1,5 +1,5 @@
-// The layout of what both sides read and write, in words: Python compares it with what it packs. A field that was renamed,
-// moved, added or removed on one side only is noticed when the library is loaded.
+// The layout of what both sides read and write, as text: Python compares it with its own. A field that was renamed, moved,
+// added or removed on one side only is noticed when the library is loaded.
 #pragma once
 #include <cstddef>
 #include <string>

@@ -6,7 +6,7 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-static const double HALF_NORMAL = 0.5708;  // var|z| / (mean|z|)² of a normal z: where a guess of the former will do
+static const double HALF_NORMAL = 0.5708;  // var|z| / (mean|z|)² of a normal z: where an estimate of the variance is enough
 
 struct Moments {
     double mean, var, lowest, highest;
@@ -14,7 +14,7 @@ struct Moments {
     double slack = 0;  // |true mean − mean| at most
 };
 
-// Within these magnitudes no power of a distance over- or underflows; other data take the other path.
+// Within these magnitudes no power of a distance over- or underflows; other data are refused.
 template <class T>
 GN_INLINE bool moderate(const Moments& m) {
     double largest = most_of(fabs(m.lowest), fabs(m.highest));
@@ -22,7 +22,7 @@ GN_INLINE bool moderate(const Moments& m) {
     return largest == 0 || (largest < limit && largest > 1e-3 / limit);
 }
 
-// From sums of x − base and its square; says whether the base was too far off to keep the digits of the variance.
+// From sums of x − base and its square; returns whether the base was too far off to keep the digits of the variance.
 // `additions` one after the other were made in T: each loses half an eps of a sum that Σ|x − base| bounds, and so does
 // each difference.
 template <class T>
@@ -53,7 +53,7 @@ GN_INLINE void set_distances(double* state, double center, double lowest, double
     state[least] = reach > 0 ? most_of(4 * (double)Of<T>::eps * tallest / reach, TINY) : TINY;
 }
 
-// ρ from the spread; the floor of the gradient is a share of the spread.
+// ρ from the spread; the floor of the gradient is a fraction of the spread.
 template <class T>
 GN_INLINE void set_spread(double* state, const Job& job, double spread) {
     state[SPREAD] = rounded<T>(spread);
@@ -69,7 +69,7 @@ GN_INLINE void set_broken(double* state, int64_t members) {
     state[MASS] = (double)members, state[BY] = 1;
 }
 
-// The certificate of a center, which is to be rounded to T, and who made it.
+// The certificate of a center, including its rounding to T, and which backend made it.
 template <class T>
 GN_INLINE void set_certificate(double* state, double center, double bound, double sweeps, int64_t members) {
     const double smallest = sizeof(T) == 4 ? 1.1754943508222875e-38 : 2.2250738585072014e-308;

@@ -6,7 +6,7 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// What z of each lane is made of, from a given state.
+// The coefficients of z in each lane, from a given state.
 template <class T>
 struct LaneDeviations {
     typedef typename Of<T>::V V;
@@ -24,7 +24,7 @@ struct LaneDeviations {
     GN_MEMBER V of(V x, int j) const { return (x - removed[j]) + shift[j]; }
 };
 
-// |z| in the place of x, and their moments; of the variance a guess.
+// |z| instead of x, and their moments, with an estimate of the variance.
 template <class T>
 static void sizes_of_lanes(const Job& job, const LaneBlock<T>& block, T* u, Moments* m) {
     typedef typename Of<T>::V V;
@@ -65,7 +65,7 @@ static void write_lanes(const Job& job, const LaneBlock<T>& block) {
         scale[j] = rho * block.parameters(job, job.gammas, j, 1), offset[j] = block.parameters(job, job.betas, j, 0);
     }
     for (int64_t i = 0; i < block.rows; i++) {
-        ask_for<WIDTH>(x.row(i + AHEAD)), ask_to_write<WIDTH>(y.row(i + AHEAD));
+        prefetch_row<WIDTH>(x.row(i + AHEAD)), prefetch_row_for_write<WIDTH>(y.row(i + AHEAD));
         GN_UNROLLED for (int j = 0; j < VECTORS; j++)
             block.put(y.row(i), j, z.of(block.take(x.row(i), j), j) * scale[j] + offset[j]);
     }

@@ -5,7 +5,7 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// |z| of packed values, and their moments; of the variance a guess.
+// |z| of packed values, and their moments, with an estimate of the variance.
 template <class T>
 static Moments sizes_of_row(const Job& job, const RowParameters<T>& of, const T* u, double center, T* out) {
     typedef typename Of<T>::V V;

@@ -13,7 +13,7 @@ namespace geonorm {
 
 class Pool {
    public:
-    // The pool of this process. A forked child gets a new one: the threads of its parent are not there.
+    // The pool of this process. A forked child gets a new one: it does not have its parent's threads.
     static Pool& own() {
         static std::mutex guard;
         static Pool* pool = nullptr;  // never freed: threads may wait in it until the process ends
@@ -27,7 +27,7 @@ class Pool {
     void run(int64_t chunks, int64_t threads, void (*work)(void*, int64_t), void* context) {
         threads = threads < chunks ? threads : chunks;
         std::unique_lock<std::mutex> turn(busy_, std::defer_lock);
-        if (threads <= 1 || !turn.try_lock()) {  // a second caller at the same time does its work alone
+        if (threads <= 1 || !turn.try_lock()) {  // a concurrent second caller works without the pool
             for (int64_t i = 0; i < chunks; i++) work(context, i);
             return;
         }

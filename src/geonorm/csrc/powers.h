@@ -5,8 +5,8 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// φ = 2; φ = 1.5; the other φ with a short form, told apart by Exponent::path; the rest; the rest below 2. And for
-// gradients: φ = 1 and ∞; no center at all.
+// ONE: φ = 2. ROOT: φ = 1.5. SPECIAL: other φ with a short form, which Exponent::path tells apart. GENERAL: the rest, and
+// the rest below 2. For gradients, EDGES: φ = 1 and ∞. NONE: no center.
 enum Power { ONE, ROOT, SPECIAL, GENERAL, GENERAL_BELOW_TWO, EDGES, NONE };
 enum Path { PATH_ONE, PATH_125, PATH_150, PATH_175, PATH_250, PATH_300, PATH_400, PATH_GENERAL };
 
@@ -47,7 +47,7 @@ GN_INLINE F32 exp2_fraction(F32 f) {
     return (1.000000072f + f * 6.931469670e-01f) + (2.402211973e-01f + f * 5.550713317e-02f) * f2 +
            (9.675541222e-03f + f * 1.327645785e-03f) * (f2 * f2);
 }
-static const float ROUNDING = 12582912.f;  // 1.5·2^23: added, the nearest whole number stands in the low bits
+static const float ROUNDING = 12582912.f;  // 1.5·2^23: after adding it, the low bits hold the nearest integer
 
 // 2^(s(e + l)), 0 where that is below 2^−126.
 GN_INLINE F32 exp2_parts(F32 s, F32 e, F32 l) {
@@ -93,7 +93,7 @@ GN_INLINE F64 power_below_two(F64 a, F64 s) {
     return general_power(a, s, log2_a);
 }
 
-// a^(φ−2) for a > 0 with an error of 1 in 10,000, at half the price or less: to come near a center, not to certify it.
+// a^(φ−2) for a > 0 with a relative error of 1e-4, at half the cost or less: for the warm start, not for the certificate.
 GN_INLINE F32 rough_power(F32 a, F32 s) {
     I32 bits = (I32)a, k = (bits - 0x3f3504f3) >> 23;
     F32 f = (F32)(bits - (k << 23)) - 1.f;

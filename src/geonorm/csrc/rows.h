@@ -1,4 +1,4 @@
-// What forward and backward know of the layout ROWS: the values and the parameters of one group.
+// The layout ROWS for forward and backward: the values and the parameters of one group.
 #pragma once
 #include "measure.h"
 #include "vector_loop.h"
@@ -34,7 +34,7 @@ struct RowParameters {
     }
 };
 
-// Run `run` of a group of x: in its place, or where the guard has put the sample.
+// Run `run` of a group of x: in the tensor, or in the guard's copy of the sample.
 template <class E>
 GN_INLINE const E* run_of(const Job& job, int64_t group, int64_t run) {
     const E* first = job.places ? (const E*)job.places[run] : (const E*)job.x + run * job.run_stride;

@@ -12,7 +12,7 @@ struct Scratch {
     size_t size = 0;
     ~Scratch() { free(memory); }
 
-    // At least `bytes`, aligned; null when there is no memory. What it held before is lost.
+    // At least `bytes`, aligned; null when there is no memory. The previous contents are lost.
     void* get(size_t bytes) {
         if (bytes > size) {
             free(memory);
@@ -28,7 +28,7 @@ struct Scratch {
     }
 };
 
-// A few large blocks would stay allocated for ever otherwise.
+// Otherwise a few large blocks would stay allocated forever.
 static const size_t KEEP_BYTES = (size_t)64 << 20;
 
 // Copies up to this size are worth making: they stay in the cache until they are read again.

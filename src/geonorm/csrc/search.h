@@ -9,13 +9,13 @@ namespace GEONORM_ISA {
 static const double TINY = 1e-30;  // smallest |x − y| in units of the range: keeps Σ|r|^(q−1) finite in float32
 static const int MAX_SWEEPS = 200;
 
-// What one sweep returns, in units of the search's scale.
+// The results of one sweep, in units of the search's scale.
 struct Sums {
     double above, below, above_slope, below_slope;  // P, N, W₊, W₋
     double closest;                                 // smallest |x − y|; 0 if a value lies at y
 };
 
-// What a second look tells of the values nearest to y.
+// The values nearest to y, from a second pass.
 struct Neighbours {
     double tied, nearest, above, below;  // number at y, distance of the nearest other, how many at that distance
 };
@@ -105,7 +105,7 @@ struct Search {
 
     bool wants_neighbours(const Sums& s) const { return !settled && q < 1 && (s.closest == 0 || sweeps >= 5); }
 
-    // The next point, from the evaluation at y; ends the search when rounding hides the rest.
+    // The next point, from the evaluation at y; ends the search when only rounding error is left.
     void advance() {
         double grain = most_of(eps * eps, 100 * TINY) * scale;
         double resolution = 2 * most_of(eps * eps, 2.220446049250313e-16);
@@ -125,7 +125,7 @@ struct Search {
         center = y = next;
         bound = most_of(hi - center, center - lo);
         if (settled && usable) bound = least_of(bound, rest);
-        bound += 2 * TINY * scale;  // closer values are taken to be this far: the side that F points to may be wrong by it
+        bound += 2 * TINY * scale;  // closer values count as this far: the direction may be wrong by as much
     }
 };
 

@@ -16,7 +16,7 @@ struct Point {
 
 enum { BLOCK = 2048 };  // elements summed in T before the sum goes to double
 
-// n contiguous values, some of which may lie at y: those count nowhere.
+// n contiguous values, some of which may lie at y: those are not counted.
 template <Power POWER, class T>
 static Sums sweep_with_ties(const T* x, int64_t n, Point<T> y, double scale, Exponent exponent) {
     typedef typename Of<T>::V V;
@@ -53,9 +53,9 @@ static Sums sweep_with_ties(const T* x, int64_t n, Point<T> y, double scale, Exp
     return sums;
 }
 
-// n contiguous values for φ < 2. With no value at y, Σp and Σ|p| tell P and N, and Σw and Σw·sgn r tell W₊ and W₋: four
-// additions and no comparison. A side that is small beside the other gets the other's rounding error, which P^(1/q) with
-// q < 1 does not enlarge. The rare sweep that meets a value at y is repeated by the other function.
+// n contiguous values for φ < 2. With no value at y, Σp and Σ|p| give P and N, and Σw and Σw·sgn r give W₊ and W₋: four
+// additions and no comparison. A side that is much smaller than the other gets the other's rounding error, which P^(1/q)
+// with q < 1 does not enlarge. The other function repeats the rare sweep that meets a value at y.
 template <Power POWER, class T>
 static Sums sweep(const T* x, int64_t n, Point<T> y, double scale, Exponent exponent) {
     typedef typename Of<T>::V V;
@@ -106,7 +106,7 @@ static Sums sweep_any(const T* x, int64_t n, Point<T> y, double scale, Exponent 
     }
 }
 
-// The values nearest to y, at x[0], x[stride], ...; a second look that few groups need.
+// The values nearest to y, at x[0], x[stride], ...; a second pass that few groups need.
 template <class T>
 static Neighbours neighbours(const T* x, int64_t n, int64_t stride, Point<T> y, double scale) {
     const T inverse = (T)(1 / scale), rest = y.rest * inverse;

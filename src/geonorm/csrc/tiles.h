@@ -1,6 +1,6 @@
-// Channels of small images lie scattered: one short run per sample, at a distance that often is a power of two, where
-// caches cannot hold them. A few neighbouring channels together make longer runs: they are packed, worked on in the
-// cache, and written back.
+// Channels of small images are scattered: one short run per sample, at a stride that is often a power of two, which caches
+// cannot hold. A few neighbouring channels together make longer runs: they are packed, processed in the cache, and written
+// back.
 #pragma once
 #include "kernels.h"
 #include "scratch.h"
@@ -8,7 +8,7 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// The lengths of 4×4 images are worth an instruction or two of their own instead of a call.
+// The lengths of 4×4 images are copied by an instruction or two instead of a call.
 GN_INLINE void copy_run(char* to, const char* from, int64_t bytes) {
     if (bytes == 64)
         memcpy(to, from, 64);
@@ -18,16 +18,16 @@ GN_INLINE void copy_run(char* to, const char* from, int64_t bytes) {
         memcpy(to, from, bytes);
 }
 
-// Samples ahead that are asked of the memory: they lie too far apart for the hardware to guess.
+// How many samples ahead to prefetch: they lie too far apart for the hardware prefetcher.
 enum { SAMPLES_AHEAD = 4 };
 
 template <bool PACK>
-GN_INLINE void ask_for_run(const char* run, int64_t bytes) {
+GN_INLINE void prefetch_run(const char* run, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += LINE_BYTES) __builtin_prefetch(run + i, PACK ? 0 : 1, 2);
 }
 
-// Elements from one packed group to the next: a line more than a group has, or all of them would fall into one set of the
-// cache where a group is a power of two.
+// Elements from one packed group to the next: one cache line more than a group has, because groups of a power of two would
+// all fall into one set of the cache.
 GN_INLINE int64_t packed_stride(const Job& job, int64_t size) {
     return ((job.runs * job.length * size + LINE_BYTES - 1) / LINE_BYTES + 1) * LINE_BYTES / size;
 }
@@ -41,7 +41,7 @@ static void move_tile(const Job& job, char* tensor, char* packed, int64_t first,
         char* place = tensor + (i * job.run_stride + first * job.group_stride) * size;
         if (places) place = (char*)places[i] + first * job.group_stride * size;
         if (i + SAMPLES_AHEAD < job.runs)
-            ask_for_run<PACK>(place + SAMPLES_AHEAD * job.run_stride * size, run * (last - first));
+            prefetch_run<PACK>(place + SAMPLES_AHEAD * job.run_stride * size, run * (last - first));
         for (int64_t k = 0; k < last - first; k++) {
             char *here = packed + k * group + i * run, *there = place + k * run;
             PACK ? copy_run(here, there, run) : copy_run(there, here, run);

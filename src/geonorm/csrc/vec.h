@@ -1,5 +1,5 @@
 // Vectors of the instruction set that this file is compiled for. Plain arithmetic is the compiler's vector extension;
-// intrinsics stand only where it has no word for the operation.
+// intrinsics are used only where it cannot express the operation.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Runs of any length, a vector at a time: whole vectors, then the last one again for the rest, or a part of one.
+// Loops over runs of any length, a vector at a time: whole vectors, then an overlapping last one, or a part of a vector.
 #pragma once
 #include "vec.h"
 
@@ -7,7 +7,7 @@ namespace GEONORM_ISA {
 
 enum PieceKind { WHOLE, AGAIN, PART };
 
-// Where a vector lies in a run, and which of its lanes have not been seen before.
+// The position of a vector in a run, and which of its lanes are new.
 template <class T, PieceKind KIND>
 struct Piece {
     typedef typename Of<T>::V V;

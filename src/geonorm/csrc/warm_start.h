@@ -1,4 +1,4 @@
-// A start for the search that is nearly there: the certified sweeps have then little to do but to certify it.
+// A start close to the center, so that the certified sweeps have little left to do.
 #pragma once
 #include "measure.h"
 #include "vector_loop.h"
@@ -6,12 +6,12 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// Newton's method on F, roughly computed and without a certificate: half the price of a certified sweep. It ends with a
-// step below this share of the deviations; what is left is mostly settled by the first certified sweep.
+// Newton's method on F with rough powers and without a certificate, at half the cost of a certified sweep. It ends with a
+// step below this fraction of the deviations; the first certified sweep usually settles the rest.
 static const double NEAR = 4e-4;
-enum { MOST_STEPS = 3, WORTH_STEPS = 128 };  // with fewer values than the latter F has too many corners for it
+enum { MAX_STEPS = 3, MIN_VALUES = 128 };  // with fewer values than MIN_VALUES, F has too many corners
 
-// Whether a step may be followed by another. Steps that do not shrink are those at a tie, which the search has ways for.
+// Whether to take another step. Steps that do not shrink occur at a tie, which the search handles.
 GN_INLINE bool shrinks(double step, double last) { return fabs(step) <= 0.5 * fabs(last); }
 
 // Σ sgn(r)|r|^q / Σ|r|^(q−1) at y, roughly.
@@ -37,11 +37,11 @@ static double rough_ratio(const float* x, int64_t n, double y, double scale, Exp
 }
 
 // From y towards the center of n values.
-static double approach(const float* x, int64_t n, Exponent exponent, const Moments& m, double y) {
-    if (n < WORTH_STEPS) return y;
+static double warm_start(const float* x, int64_t n, Exponent exponent, const Moments& m, double y) {
+    if (n < MIN_VALUES) return y;
     const double scale = m.highest - m.lowest, enough = NEAR * sqrt(m.var);
     double last = INFINITY;
-    for (int k = 0; k < MOST_STEPS; k++) {
+    for (int k = 0; k < MAX_STEPS; k++) {
         double ratio;
         switch (exponent.power()) {
             case ROOT: ratio = rough_ratio<ROOT>(x, n, y, scale, exponent); break;
@@ -55,8 +55,8 @@ static double approach(const float* x, int64_t n, Exponent exponent, const Momen
     }
     return y;
 }
-// Float64 has no rough powers, and further to go than a step or two would bring it.
-static double approach(const double*, int64_t, Exponent, const Moments&, double y) { return y; }
+// Not for float64: it has no rough powers, and needs more than a step or two.
+static double warm_start(const double*, int64_t, Exponent, const Moments&, double y) { return y; }
 
 // The mean of all values, plus how far the center of every `stride`-th one lies from their mean: that difference is much
 // less noisy than the center of so few values.
@@ -79,7 +79,7 @@ static double start_from_sample(const T* x, int64_t n, Exponent exponent, double
 
 template <class T>
 static double start_near(const T* x, int64_t n, Exponent exponent, const Moments& m, T* sample) {
-    return approach(x, n, exponent, m, start_from_sample(x, n, exponent, m.mean, sample));
+    return warm_start(x, n, exponent, m, start_from_sample(x, n, exponent, m.mean, sample));
 }
 
 }  // namespace GEONORM_ISA

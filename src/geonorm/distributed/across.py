@@ -1,10 +1,10 @@
 """Groups of values whose members are spread over processes.
 
-What travels is a few numbers per group, in float64; never the values, but for those around a median and the moments of
-guarded samples. A process without values takes part.
+Processes exchange a few numbers per group, in float64; never the values, except those around a median and the moments
+of guarded samples. A process without values takes part.
 
-No process decides alone: how many collectives there are depends on shapes, options and numbers that all of them have
-received, and ``geonorm.ops.joint`` decides by arithmetic that is the same on unlike machines.
+No process decides alone: the number of collectives depends on shapes, options and numbers that all of them have
+received, and ``geonorm.ops.joint`` uses arithmetic that gives the same results on different machines.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from ..ops import Axes
-from .collect import all_add, all_gather
+from .collect import all_gather, all_reduce_sum
 from .gather import gather_rows
 from .groups import members
 
 
 def grouping(dims: tuple[int, ...], group: str | None, fewest: int = 0) -> Axes:
-    """The groups over the reduced axes, in this process or over those of a process group."""
+    """The groups over the reduced axes, in this process or over a process group."""
     if group is None:
         return Axes(dims)
     name, size = members(group)
@@ -29,9 +29,9 @@ def grouping(dims: tuple[int, ...], group: str | None, fewest: int = 0) -> Axes:
 
 
 class Across(Axes):
-    """As ``Axes``, over all processes of the group that torch knows by ``name``.
+    """``Axes`` over all processes of the group that torch calls ``name``.
 
-    ``fewest``: with fewer values per group in all processes together, ``TooFewValues`` is raised in each of them.
+    ``fewest``: with fewer values per group in all processes together, each of them raises ``TooFewValues``.
     """
 
     joint = True
@@ -48,7 +48,7 @@ class Across(Axes):
         return all_gather(values, self.name)
 
     def join(self, *statistics: Tensor) -> tuple[Tensor, ...]:
-        total = all_add(torch.cat([value.double().reshape(-1) for value in statistics]), self.name)
+        total = all_reduce_sum(torch.cat([value.double().reshape(-1) for value in statistics]), self.name)
         parts = total.split([value.numel() for value in statistics])
         return tuple([part.view(value.shape).to(value.dtype) for part, value in zip(parts, statistics, strict=True)])
 

@@ -1,4 +1,4 @@
-"""Rows that the processes of a group hold, brought together in every one of them."""
+"""Gathering rows from all processes of a group in each of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .collect import all_gather
 
 
 def gather_rows(group: str, *tensors: Tensor) -> tuple[list[Tensor], slice]:
-    """Tensors of ``[rows, columns]`` from all processes, in the order of ranks, and where the own rows are.
+    """Tensors of ``[rows, columns]`` from all processes, in the order of ranks, and the slice of this process's rows.
 
-    Processes may have different numbers of rows, or none. Rows travel side by side, filled up to the longest.
+    Processes may have different numbers of rows, or none. All send as many rows as the longest has, padded with 0.
     """
     import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-"""Process groups by name: a layer that holds a name, not the group itself, can be copied, pickled and compiled."""
+"""Process groups by name: a layer that stores a name instead of the group can be copied, pickled and compiled."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 Group: TypeAlias = "ProcessGroup | str"
 
 WORLD = "world"  # all processes; torch's default group need not exist yet
-# The default group, and the name of the one made beside it. Nothing here may keep a group alive: one that outlives
-# destroy_process_group ends with the interpreter, and aborts it.
+# The default group, and the name of the second group made for norms. Nothing here may keep a group alive: a group that
+# outlives destroy_process_group is destroyed at exit, and aborts the interpreter.
 _own_world: tuple[weakref.ref[ProcessGroup], str] | None = None
 
 
 class Members(NamedTuple):
-    """A group that exists: the name that torch knows it by, and how many processes are in it."""
+    """An existing group: its name in torch, and the number of its processes."""
 
     name: str
     size: int
@@ -54,14 +54,14 @@ def members(name: str) -> Members:
             "torch.distributed.init_process_group first, or geonorm.unsync(model) to train in one process"
         )
     if name == WORLD:
-        group = _beside(dist.group.WORLD)
+        group = _group_for_norms(dist.group.WORLD)
     else:
         try:
             group = dist.distributed_c10d._resolve_process_group(name)  # type: ignore[attr-defined, arg-type]
         except (KeyError, RuntimeError, ValueError) as error:
             raise RuntimeError(
                 f"expected a process group named {name!r} in this process (there is none); "
-                "geonorm.sync(model, process_group) sets the group of a model anew"
+                "set another group with geonorm.sync(model, process_group)"
             ) from error
     assert group is not None
     if dist.get_rank(group) < 0:
@@ -70,26 +70,26 @@ def members(name: str) -> Members:
 
 
 @contextmanager
-def answered(name: str) -> Iterator[None]:
-    """A collective that fails within says which group it was, and what to do."""
+def explaining_failures(collective: str, name: str) -> Iterator[None]:
+    """Add the collective, the group and what to do to the error of a collective that fails in this context."""
     try:
         yield
     except RuntimeError as error:
         raise RuntimeError(
-            f"a normalization over process group {name!r} got no answer: another process has ended, has failed, or "
-            "does not run the same layers (see the cause above); restart all processes from the last checkpoint"
+            f"{collective} on process group {name!r} failed in a normalization: another process has ended, has failed, "
+            "or does not run the same layers (see the cause above); restart all processes from the last checkpoint"
         ) from error
 
 
-# What torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler with geonorm.
+# The attribute that torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler.
 members._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _beside(world: ProcessGroup | None) -> ProcessGroup:
-    """A group of the same processes for norms alone.
+def _group_for_norms(world: ProcessGroup | None) -> ProcessGroup:
+    """A second group of the same processes, for norms only.
 
-    In one group with DistributedDataParallel, a gradient that is ready at different times in different processes would
-    be taken for the statistics of a norm.
+    If norms shared the group of DistributedDataParallel, a gradient that is ready at different times in different
+    processes could be mistaken for the statistics of a norm.
     """
     import torch.distributed as dist
 

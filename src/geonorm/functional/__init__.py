@@ -1,4 +1,4 @@
-"""The mathematics: pure, differentiable functions of tensors. No state, no mutation, no input or output."""
+"""The mathematics: pure, differentiable functions of tensors. No state, no mutation, no I/O."""
 
 from ..ops import NormStatistics
 from ._aug import AugNorm, affine_norm, aug_norm

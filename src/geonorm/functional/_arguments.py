@@ -1,5 +1,5 @@
-"""Checks of arguments, shared by the functions of this room. Each error names the argument, what was expected, what
-came and the cure."""
+"""Argument checks shared by the functions of this package. Each error names the argument, what was expected, what came
+and how to fix it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..ops.problem import broadcasts
 
 
 def floating(x: Tensor) -> Tensor:
-    """x itself, in the dtype statistics are computed in: float32 for half precision."""
+    """x in the dtype that statistics are computed in: float32 for half precision."""
     check_floating(x)
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def check_floating(x: Tensor) -> None:
-    """A tensor of real floating-point numbers."""
+    """Raise unless x is a tensor of real floating-point numbers."""
     if not isinstance(x, Tensor):
         raise TypeError(f"expected x to be a torch.Tensor (got {type(x).__name__}); wrap it in torch.as_tensor")
     if x.is_nested:
@@ -29,12 +29,12 @@ def check_floating(x: Tensor) -> None:
             "AugLayerNorm takes jagged ones"
         )
     if not x.is_floating_point():
-        cure = "take its real and imaginary parts apart" if x.is_complex() else "convert it first: x.float()"
+        cure = "pass its real and imaginary parts separately" if x.is_complex() else "convert it first: x.float()"
         raise TypeError(f"expected x to have a floating-point dtype (got {x.dtype}); {cure}")
 
 
 def reduced_dims(x: Tensor, dim: int | Sequence[int] | None, empty_ok: bool = False) -> tuple[int, ...]:
-    """``dim`` as sorted non-negative axes of x, none of them empty unless that is ``empty_ok``."""
+    """``dim`` as sorted non-negative axes of x. Raises if one is empty, unless ``empty_ok``."""
     if dim is None:
         dims = tuple(range(x.dim()))
     else:
@@ -62,7 +62,7 @@ def reduced_dims(x: Tensor, dim: int | Sequence[int] | None, empty_ok: bool = Fa
 
 
 def broadcastable(value: Tensor, x: Tensor, name: str) -> None:
-    """A parameter that broadcasts to x."""
+    """Raise unless a parameter broadcasts to x."""
     if not broadcasts(value.shape, x.shape):
         raise ValueError(
             f"expected {name} to broadcast to x of shape {tuple(x.shape)} (got shape {tuple(value.shape)}); "
@@ -94,9 +94,18 @@ def renamed_weight(element_weight: Tensor | None, weight: Tensor | None) -> Tens
     if weight is None:
         return element_weight
     if element_weight is not None:
-        raise TypeError("expected element_weight, not weight too: weight= is its old name")
-    warnings.warn("weight= is now element_weight=; weight= will go in 0.3", DeprecationWarning, stacklevel=3)
+        raise TypeError("expected element_weight alone (got weight too, which is its old name)")
+    warnings.warn("weight= is now element_weight=; weight= will be removed in 0.3", DeprecationWarning, stacklevel=3)
     return weight
+
+
+def renamed_interior(phi_strictly_inside: bool, interior: bool | None) -> bool:
+    """``phi_strictly_inside``, which may still be given by its old name."""
+    if interior is None:
+        return phi_strictly_inside
+    message = "interior= is now phi_strictly_inside=; interior= will be removed in 0.3"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return interior
 
 
 def weights(weight: Tensor | None, x: Tensor, name: str = "element_weight") -> Tensor | None:
@@ -119,7 +128,7 @@ def weights(weight: Tensor | None, x: Tensor, name: str = "element_weight") -> T
 
 
 def segments(x: Tensor, batch: Tensor, batch_size: int | None) -> int:
-    """The number of segments, after the checks of ``batch`` that need no look at its values."""
+    """The number of segments, after the checks of ``batch`` that do not need its values."""
     if not isinstance(batch, Tensor) or batch.dtype != torch.int64:
         kind = batch.dtype if isinstance(batch, Tensor) else type(batch).__name__
         raise TypeError(
@@ -158,9 +167,9 @@ def about_point(about: float | Tensor | None) -> float | Tensor:
 
 
 def check_floor(floor: float, name: str = "floor", of: str = "mean deviation") -> None:
-    """A floor is a share of some deviation."""
+    """Raise unless a floor is a valid fraction of some deviation."""
     if not 0 <= floor < math.inf:
-        raise ValueError(f"expected {name} >= 0, a share of the {of} (got {floor}); 0 turns it off")
+        raise ValueError(f"expected {name} >= 0, a fraction of the {of} (got {floor}); 0 turns it off")
 
 
 def spread_power(kind: str | float, name: str = "kind") -> float | None:

@@ -11,7 +11,16 @@ from torch import Tensor
 from ..distributed import Group, group_name, grouping
 from ..ops import Axes, Inputs, LearnedPhi, NormStatistics, Running, Segments, check_values
 from ..ops.problem import per_group
-from ._arguments import broadcastable, check_floating, exponent, floating, reduced_dims, segments, weights
+from ._arguments import (
+    broadcastable,
+    check_floating,
+    exponent,
+    floating,
+    reduced_dims,
+    renamed_interior,
+    segments,
+    weights,
+)
 from ._center import check_sweeps
 from ._normalize import make_rule, normalize
 from ._segments import by_row, of_segment
@@ -38,11 +47,12 @@ def aug_norm(
     spread_floor: float = 0.05,
     grad_floor: float = 0.0,
     sweeps: int | None = None,
-    interior: bool = False,
+    phi_strictly_inside: bool = False,
     element_weight: Tensor | None = None,
     batch: Tensor | None = None,
     batch_size: int | None = None,
     process_group: Group | None = None,
+    interior: bool | None = None,
 ) -> AugNorm:
     """Normalize each group of values around its L^φ center.
 
@@ -63,17 +73,18 @@ def aug_norm(
         spread: a kind of ``spread``.
         spread_phi: the exponent of the robust spread.
         spread_floor: the floor of the robust spread.
-        grad_floor: distances to the center below this share of the spread do not raise a value's part of the
-            gradient further. Calms training for φ < 1.5; 0 keeps the exact gradient.
+        grad_floor: in backward, distances to the center are clamped at this fraction of the spread. Stabilizes
+            training for φ < 1.5; 0 keeps the exact gradient.
         sweeps: a fixed number of sweeps of the solver, as in ``center``.
-        interior: a tensor ``phi`` is known to lie strictly between 1 and ∞; saves the work those ends would need.
+        phi_strictly_inside: a tensor ``phi`` is known to lie strictly between 1 and ∞; saves the work for those ends.
         element_weight: non-negative weights or a mask that broadcasts to ``x``: how much each value counts in the
             statistics. Where it is 0 the value is ignored and the output is 0. A group in which all are 0 raises, or
-            comes out as 0 where nobody may look at the weights, as in ``center``.
+            comes out as 0 where the weights cannot be read, as in ``center``.
         batch: int64, the segment of each row of ``x``, for ragged groups.
         batch_size: number of segments.
         process_group: the values of a group are spread over the processes of this group, which all make the same call;
             ``"world"`` for torch's default group. One may have no values. Not with ``batch``. Differentiable once.
+        interior: the old name of ``phi_strictly_inside``, until 0.3.
 
     Shape:
         - x: any; output: the same; statistics: the shape of ``x`` with the reduced dimensions of size 1, or
@@ -102,7 +113,7 @@ def aug_norm(
         spread_floor=spread_floor,
         grad_floor=grad_floor,
         sweeps=sweeps,
-        interior=interior,
+        phi_strictly_inside=renamed_interior(phi_strictly_inside, interior),
         element_weight=element_weight,
         batch=batch,
         batch_size=batch_size,
@@ -112,12 +123,12 @@ def aug_norm(
 
 
 def joint_groups(x: Tensor, dim: int | Sequence[int] | None, process_group: Group, batch: Tensor | None = None) -> Axes:
-    """Groups over the processes of a group; this one may have no values."""
+    """Groups over the processes of a process group; this process may have no values."""
     if batch is not None:
         raise ValueError("expected batch or process_group, not both: segments do not extend over processes")
     check_floating(x)
     if not x.dim():
-        raise ValueError("expected x with a dimension to reduce over process_group (got a number); try x.reshape(1)")
+        raise ValueError("expected x with a dimension to reduce over process_group (got a scalar); try x.reshape(1)")
     return grouping(reduced_dims(x, dim, empty_ok=True), group_name(process_group))
 
 
@@ -135,7 +146,7 @@ def aug_norm_impl(
     spread_floor: float,
     grad_floor: float,
     sweeps: int | None,
-    interior: bool,
+    phi_strictly_inside: bool,
     element_weight: Tensor | None = None,
     batch: Tensor | None = None,
     batch_size: int | None = None,
@@ -146,11 +157,12 @@ def aug_norm_impl(
     guard_counts: Tensor | None = None,
     checked: bool = False,
 ) -> tuple[Tensor, NormStatistics | None]:
-    """What ``aug_norm`` and the layers call: ``running`` buffers follow, and statistics come back if ``measured``.
+    """The implementation of ``aug_norm`` and of the layers.
 
-    ``dim`` may be the groups themselves, which may extend over processes. ``guard``: of x as (N, C, *), normalized over
-    all but its channels; ``guard_counts`` is a tensor that the batch is added to. ``empty_ok``: groups whose weights
-    are all 0 come out as 0. ``checked``: by a layer, which needs to look at its options and parameters only once.
+    Updates the ``running`` buffers, and returns statistics if ``measured``. ``dim`` may be the groups themselves, which
+    may extend over processes. ``guard`` is for x of shape (N, C, *), normalized over all but its channels;
+    ``guard_counts`` counts guarded samples. ``empty_ok``: groups whose weights are all 0 come out as 0. ``checked``:
+    a layer has already checked its options and parameters.
     """
     check_floating(x)
     if batch is not None and dim is not None:
@@ -165,7 +177,7 @@ def aug_norm_impl(
         grad_floor,
         eps=eps,
         sweeps=sweeps,
-        interior=interior,
+        phi_strictly_inside=phi_strictly_inside,
         guard=guard,
         learned=None if learned is None else learned[1:],
     )
@@ -178,23 +190,23 @@ def aug_norm_impl(
         groups: Axes | Segments = axes
         if isinstance(power, Tensor):
             power = per_group(power, x.shape, axes.dims, "phi")
-        share = None if element_weight is None else weights(element_weight, floating(x))
+        full_weight = None if element_weight is None else weights(element_weight, floating(x))
     else:
         number = segments(x, batch, batch_size)
         groups = Segments(batch, number)
         if isinstance(power, Tensor):
             power = of_segment(power, (number, *x.shape[1:]), "phi")
-        share = None if element_weight is None else weights(by_row(element_weight, x), floating(x))
-    check_values(share, groups, empty_ok)
+        full_weight = None if element_weight is None else weights(by_row(element_weight, x), floating(x))
+    check_values(full_weight, groups, empty_ok)
     for name, value in (("alpha", alpha), ("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
-        inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, share)
+        inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, full_weight)
         output, statistics = normalize(inputs, Axes((0,)), rule, running, measured)
         return output.reshape(()), statistics
-    inputs = Inputs(x, power, alpha, None, weight, bias, share)
+    inputs = Inputs(x, power, alpha, None, weight, bias, full_weight)
     return normalize(inputs, groups, rule, running, measured, guard_counts)
 
 
@@ -207,7 +219,7 @@ def affine_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalize with given statistics: what every layer of this library does in evaluation.
+    """Normalize with given statistics, as every layer of this library does in evaluation.
 
         y = weight · (x − center) / √(variance + eps) + bias
 

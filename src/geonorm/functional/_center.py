@@ -43,12 +43,12 @@ def center(
         c(x) = argmin over y of Σ ω_i |x_i − y|^φ
 
     It is the median at φ=1 (the midpoint of the two middle values), the mean at 2, the midrange at ``math.inf``,
-    and moves smoothly through robust (φ<2) and extreme-seeking (φ>2) centers in between. Found to a certified error
-    for every input; ``center_with_info`` returns the certificate. Differentiable in ``x``, ``phi`` and
-    ``element_weight``; twice so for 1 < φ < ∞ where no value equals the center. Half precision is computed in float32.
+    and moves smoothly through robust (φ<2) and extreme-seeking (φ>2) centers in between. It is computed to a certified
+    error for every input; ``center_with_info`` returns the certificate. Differentiable in ``x``, ``phi`` and
+    ``element_weight``; twice for 1 < φ < ∞ where no value equals the center. Half precision is computed in float32.
 
     A group that holds NaN has the center NaN, and so has one that holds ±Inf unless φ is 1 or ∞; other groups are
-    not affected. A group whose weights are all 0 has no center and raises; where nobody may look at the weights, in a
+    not affected. A group whose weights are all 0 has no center and raises. Where the weights cannot be read, in a
     compiled graph or under ``vmap``, it gives 0 and no gradient.
 
     Args:
@@ -58,7 +58,7 @@ def center(
         keepdim: keep the reduced dimensions with size 1.
         element_weight: non-negative weights that broadcast to ``x`` (frequencies: 2 counts as the value twice).
             Entries with weight 0 are ignored, whatever they hold, so a boolean mask works.
-        sweeps: exactly this many sweeps of the solver in place of the adaptive stop; 3 or 4 for φ ≥ 1.5. Inside
+        sweeps: exactly this many sweeps of the solver instead of the adaptive stop; 3 or 4 for φ ≥ 1.5. Inside
             ``torch.compile`` the compiler then sees plain operations that it can fuse; without it the center is one
             opaque operator, which compiles as well and gives the same numbers as outside.
         weight: the old name of ``element_weight``, until 0.3.
@@ -81,7 +81,7 @@ def center(
         finite = mean.isfinite()
         if mean.is_cpu and bool(finite.all()):
             return mean
-        # A sum may have overflowed, which no center does.
+        # The sum may have overflowed; the solver does not.
         return torch.where(finite, mean, center_with_info(x, phi, dim, keepdim).center)
     return center_with_info(x, phi, dim, keepdim, element_weight=element_weight, sweeps=sweeps).center
 
@@ -118,12 +118,13 @@ def center_with_info(
     if isinstance(power, Tensor):
         power = per_group(power, values.shape, dims, "phi")
     check_sweeps(sweeps)
-    share = weights(renamed_weight(element_weight, weight), values)
+    full_weight = weights(renamed_weight(element_weight, weight), values)
     if not values.dim():
-        values, dims, share = values.reshape(1), (0,), None if share is None else share.reshape(1)
+        values, dims = values.reshape(1), (0,)
+        full_weight = None if full_weight is None else full_weight.reshape(1)
     groups = Axes(dims)
-    check_values(share, groups)
-    found = center_in_groups(values, power, share, groups, sweeps)
+    check_values(full_weight, groups)
+    found = center_in_groups(values, power, full_weight, groups, sweeps)
     mu, bound, used = (value if keepdim and x.dim() else _drop(value, dims) for value in found[:3])
     if x.dtype != values.dtype:
         rounded = mu.to(x.dtype)
@@ -132,9 +133,9 @@ def center_with_info(
 
 
 def check_sweeps(sweeps: int | None) -> None:
-    """A fixed number of sweeps is a positive whole number."""
+    """Raise unless ``sweeps`` is a positive integer or None."""
     if sweeps is not None and (isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1):
-        raise ValueError(f"expected sweeps to be a positive number, or None for the adaptive stop (got {sweeps!r})")
+        raise ValueError(f"expected sweeps to be a positive integer, or None for the adaptive stop (got {sweeps!r})")
 
 
 def _drop(value: Tensor, dims: tuple[int, ...]) -> Tensor:

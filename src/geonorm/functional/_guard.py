@@ -13,13 +13,13 @@ from ._pull import pull
 
 
 class Guarded(NamedTuple):
-    """A batch whose far samples were pulled in, and by what.
+    """A batch whose far samples were pulled in, and the factors and distances of its samples.
 
     Attributes:
-        output: x with the far samples on the ball; all others as they were, bit for bit.
+        output: x with the far samples on the ball; all others bit for bit unchanged.
         factor: per sample: 1 inside of the ball, R/d outside, NaN for a sample with a value that is not finite.
         distance: per sample; Inf for one that is not finite.
-        radius: R; Inf where nothing can be told.
+        radius: R; Inf where samples cannot be judged.
         center: the joint center, per channel.
         scale: the unit of distance, per channel.
     """
@@ -41,14 +41,14 @@ def guard(
         output = y + f·(x − y)
 
     m and v are the mean and variance of a sample in a channel, y is the joint center of all samples, and s² the median
-    of v + (m − y)² in the channel, of those above 0 where most samples are the same. A sample inside of the ball stays
-    as it is, bit for bit. What a sample can do to a mean, a variance or a gradient is then bounded, as long as fewer
-    than half of the samples are far out.
+    of v + (m − y)² in the channel, or of those above 0 where most samples are the same. A sample inside of the ball is
+    bit for bit unchanged. The effect of one sample on a mean, a variance or a gradient is then bounded, as long as
+    fewer than half of the samples are far out.
 
-    y, s, R and f are constants in backward, as the factor of gradient clipping is: the gradient of x is f times that
-    of the output. A sample with NaN or Inf comes out as NaN, gets no gradient, and has no part in y, s and R. Among
-    fewer than four finite samples, or where more than half of them are the same, nothing can be told and nothing is
-    pulled. In a batch of more than 256 samples, y and s are those of 256 of them, evenly spaced.
+    y, s, R and f are constants in backward, like the factor of gradient clipping: the gradient of x is f times that of
+    the output. A sample with NaN or Inf comes out as NaN, gets no gradient, and does not count in y, s and R. With
+    fewer than four finite samples, or where more than half of them are the same, samples cannot be judged and none is
+    pulled. In a batch of more than 256 samples, y and s come from 256 of them, evenly spaced.
 
     Args:
         x: a batch of samples, of a floating-point dtype.
@@ -75,31 +75,31 @@ def guard(
     check_k(k, none_ok=False)
     samples, channels = sample_and_channel(x, sample_dim, channel_dim)
     laid_out = x.movedim((samples, channels), (0, 1))
-    share = None
+    full_mask = None
     if mask is not None:
-        share = weights(mask, floating(x), "mask")
-        assert share is not None
-        share = share.movedim((samples, channels), (0, 1))
-    verdict = judge_samples(laid_out, float(k), share)
+        full_mask = weights(mask, floating(x), "mask")
+        assert full_mask is not None
+        full_mask = full_mask.movedim((samples, channels), (0, 1))
+    verdict = judge_samples(laid_out, float(k), full_mask)
     output = pull(laid_out, verdict.factor, verdict.center).movedim((0, 1), (samples, channels))
     return Guarded(output, verdict.factor, verdict.distance, verdict.radius, verdict.center, verdict.scale)
 
 
 def check_k(k: float | None, name: str = "k", none_ok: bool = True) -> None:
-    """A radius of at least one median distance; None for no guard."""
+    """Raise unless k is a radius of at least one median distance, or None for no guard."""
     if k is None and none_ok:
         return
     if isinstance(k, bool) or not isinstance(k, (int, float)):
-        raise TypeError(f"expected {name} to be a number (got {type(k).__name__}); 3.0 is the usual radius")
+        raise TypeError(f"expected {name} to be a number (got {type(k).__name__}); 3.0 is a common choice")
     if not 1 <= k < math.inf:
         raise ValueError(
-            f"expected 1 <= {name} < inf, a radius in median distances (got {k}); 3.0 is the usual one, and below 1 "
+            f"expected 1 <= {name} < inf, a radius in median distances (got {k}); 3.0 is a common choice, and below 1 "
             "more than half of all samples would be pulled"
         )
 
 
 def sample_and_channel(x: Tensor, sample_dim: int, channel_dim: int) -> tuple[int, int]:
-    """The two dimensions, from 0."""
+    """The two dimensions, checked and non-negative."""
     check_floating(x)
     rank = x.dim()
     if rank < 2:

@@ -14,10 +14,10 @@ from ..ops.torch.derivatives import center_vjp
 
 
 def as_views_when_tracing(*arguments: Any) -> tuple[Any, ...]:
-    """The arguments, tensors as views while a compiler traces.
+    """The arguments, with tensors replaced by views while a compiler traces.
 
-    Dynamo does not see that the direct input of a torch.func transform needs a gradient, and would trace through an
-    autograd.Function applied to it as if it had no backward. It does see it of a view.
+    Dynamo does not notice that the direct input of a torch.func transform needs a gradient, and would trace an
+    autograd.Function applied to it as if it had no backward. It does notice it for a view.
     """
     if not torch.compiler.is_compiling():
         return arguments
@@ -30,19 +30,25 @@ def center_in_groups(
     weight: Tensor | None,
     groups: Grouping,
     sweeps: int | None = None,
-    interior: bool = False,
+    phi_strictly_inside: bool = False,
     floor: Tensor | None = None,
 ) -> Center:
     """The center of every group, differentiable in x, φ and weight. Statistics keep the reduced axes with size 1.
 
-    ``floor``: a distance per group below which |x − c| does not raise a value's part of the gradient further.
+    ``floor``: clamp |x − c| at this distance per group in backward.
     """
-    arguments = (*as_views_when_tracing(x, phi, weight), *grouping_to_args(groups)[:3], sweeps, interior, floor)
+    arguments = (
+        *as_views_when_tracing(x, phi, weight),
+        *grouping_to_args(groups)[:3],
+        sweeps,
+        phi_strictly_inside,
+        floor,
+    )
     return Center(*_ImplicitCenter.apply(*arguments))  # type: ignore[no-untyped-call]
 
 
 class _ImplicitCenter(torch.autograd.Function):
-    """x, φ and weight to the fields of ``ops.Center``."""
+    """Maps x, φ and weight to the fields of ``ops.Center``."""
 
     generate_vmap_rule = True
 
@@ -55,14 +61,14 @@ class _ImplicitCenter(torch.autograd.Function):
         dims: list[int],
         number: int,
         sweeps: int | None,
-        interior: bool,
+        phi_strictly_inside: bool,
         floor: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        return tuple(ops.center(x, phi, weight, grouping_from_args(batch, dims, number), sweeps, interior))
+        return tuple(ops.center(x, phi, weight, grouping_from_args(batch, dims, number), sweeps, phi_strictly_inside))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, phi, weight, batch, ctx.dims, ctx.number, _, ctx.interior, floor = inputs
+        x, phi, weight, batch, ctx.dims, ctx.number, _, ctx.phi_strictly_inside, floor = inputs
         found = Center(*output)
         ctx.phi = None if isinstance(phi, Tensor) else phi
         ctx.mark_non_differentiable(found.bound, found.sweeps, found.lower, found.upper)
@@ -86,6 +92,6 @@ class _ImplicitCenter(torch.autograd.Function):
             need_phi=need_phi,
             need_weight=need_weight,
             floor=floor,
-            interior=ctx.interior,
+            phi_strictly_inside=ctx.phi_strictly_inside,
         )
         return *grads, *(None,) * 6

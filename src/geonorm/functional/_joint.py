@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..ops.torch.guard import DEAD, column_median, sample_moments, squared_scale
+from ..ops.torch.guard import MIN_SCALE_RATIO, column_median, sample_moments, squared_scale
 from ._arguments import floating, weights
 from ._guard import sample_and_channel
 from ._joint_solver import power_mean, solve
@@ -47,7 +47,7 @@ def joint_center(
 
     m and v are the mean and variance of a sample in a channel, s² is the median of v + (m − median m)² in the channel,
     and at least a millionth of that of the widest one. At φ=1 it is the geometric median of whole samples, at 2 the
-    mean. ``center`` takes every channel for itself; here a sample counts in all of its channels or in none.
+    mean. ``center`` treats every channel separately; here a sample counts in all of its channels or in none.
 
     Computed in float64 to a certified error; ``joint_center_with_info`` returns the certificate. The result has no
     gradient. Samples with NaN or Inf are ignored, and so are those without any value under a mask. Where every s would
@@ -79,11 +79,11 @@ def joint_center(
 def joint_center_with_info(
     x: Tensor, phi: float = 1.0, sample_dim: int = 0, channel_dim: int = 1, *, mask: Tensor | None = None
 ) -> JointCenterInfo:
-    """``joint_center``, with the bound on its error, the distances of the samples, and what they were measured in.
+    """``joint_center``, with the bound on its error, the distances of the samples, and the unit of distance.
 
     The bound goes down to rounding wherever the minimizer is unique and well conditioned. At φ=1 it need not be unique,
-    when all samples without spread of their own lie on a line: then the bound is the distance of the farthest
-    sample, and ``gap`` tells how good the center is.
+    when all samples without spread of their own lie on a line. The bound is then the distance of the farthest sample,
+    and ``gap`` tells how good the center is.
 
     Args:
         x, phi, sample_dim, channel_dim, mask: as in ``joint_center``.
@@ -101,16 +101,16 @@ def joint_center_with_info(
     samples, channels = sample_and_channel(x, sample_dim, channel_dim)
     power = _power(phi)
     values = x.detach().double().movedim((samples, channels), (0, 1))
-    share = None if mask is None else weights(mask, values.movedim((0, 1), (samples, channels)), "mask")
-    share = None if share is None else share.movedim((samples, channels), (0, 1))
+    full_mask = None if mask is None else weights(mask, values.movedim((0, 1), (samples, channels)), "mask")
+    full_mask = None if full_mask is None else full_mask.movedim((samples, channels), (0, 1))
     offset = values.new_zeros(values.shape[1])
-    if values.dim() > 2:  # large offsets would cost the means of positions their digits
-        mean, _, present = sample_moments(values, share)
+    if values.dim() > 2:  # means over positions would lose digits to a large offset
+        mean, _, present = sample_moments(values, full_mask)
         known = mean.isfinite() if present is None else mean.isfinite() | ~present
         counted = known.all(1, keepdim=True) if present is None else known.all(1, keepdim=True) & present
         offset = column_median(torch.where(counted, mean, math.nan))
         values = values - offset.reshape(-1, *[1] * (values.dim() - 2))
-    mean, deviation, present = sample_moments(values, share)
+    mean, deviation, present = sample_moments(values, full_mask)
     present = torch.ones_like(mean, dtype=torch.bool) if present is None else present
     broken = (present & ~(mean.isfinite() & deviation.isfinite())).any(1)
     usable = present.any(1) & ~broken
@@ -120,7 +120,7 @@ def joint_center_with_info(
     squares = squared_scale(m, v, start)
     if not bool(squares.max() > 0):
         means = (v + (m - start).square()).nanmean(0).nan_to_num(nan=0.0)
-        squares = torch.maximum(means, DEAD * means.max())
+        squares = torch.maximum(means, MIN_SCALE_RATIO * means.max())
     scale = squares.sqrt()
     unit = torch.where((scale > 0) & scale.isfinite(), scale, 1.0) * math.sqrt(m.shape[1])
     positions = values[0, 0].numel()
@@ -139,7 +139,7 @@ def joint_center_with_info(
         nothing = scale.new_full((), math.nan)
         return JointCenterInfo(result, scale, distance, nothing, nothing, nothing, torch.tensor(0))
     objective = power_mean(distance[usable], power)
-    gap = found.gap + math.sqrt(m.shape[1] / int(counts.min())) * moved  # distances follow the center that much
+    gap = found.gap + math.sqrt(m.shape[1] / int(counts.min())) * moved  # distances change at most this much
     return JointCenterInfo(result, scale, distance, found.bound + moved, objective, gap, torch.tensor(found.sweeps))
 
 

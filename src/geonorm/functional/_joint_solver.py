@@ -1,4 +1,4 @@
-"""The joint center of the samples of a batch, argmin_y Σ d_i^φ: one point for all channels, with a proof of its error.
+"""The joint center of the samples of a batch, argmin_y Σ d_i^φ: one point for all channels, with a proven error bound.
 
 **Coordinates.** With scales s and C channels, u = y/(s·√C), u_i = m_i/(s·√C), a_i² = mean over channels of v_i/s², and
 r_i = u_i − u, the distance of sample i is d_i² = a_i² + |r_i|², and F(u) = Σ d_i^φ is convex. A sample that has values
@@ -14,9 +14,9 @@ so that for t ≤ ρ, whatever e, and with a_i² + |r_i⊥|² = d_i² − (e·r_
     φ ≥ 2:   F″ ≥ m(ρ) = φ Σ max(a_i, d_i−ρ)^(φ−2)
 
 A minimizer farther than ρ in the direction e would have F′(ρ) ≤ 0; but F′(ρ) ≥ ρ·m(ρ) − |∇F(u)|. If that is positive
-every minimizer lies within ρ. A sample within rounding of u has no gradient there to speak of (at φ=1 F has a kink) but
-adds φρ^(φ−1) at ρ: at φ=1 that is Vardi and Zhang's test of a sample that is itself the center. All minimizers lie in
-the hull of the samples too. δ_i, what rounding can have done to r_i and a_i, is counted against the proof.
+every minimizer lies within ρ. A sample within rounding of u has no usable gradient there (at φ=1 F has a kink) but adds
+φρ^(φ−1) at ρ: at φ=1 that is Vardi and Zhang's test of a sample that is itself the center. All minimizers also lie in
+the hull of the samples. δ_i, the possible rounding error of r_i and a_i, is included in the proof.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class _Batch(NamedTuple):
     inner: Tensor  # a_i
     kappa: Tensor  # κ_ic
     reach: Tensor  # √ max over channels of κ: d_i changes at most this much faster than u
-    size: Tensor  # what the rounding of a sample is a fraction of
+    size: Tensor  # magnitude that the rounding error of a sample is relative to
     phi: float
 
 
 class _At(NamedTuple):
-    """A point u and what is seen from there. ``far``: samples that are not u itself, as far as rounding can tell."""
+    """A point u, and the samples relative to it. ``far``: samples that differ from u by more than rounding."""
 
     u: Tensor
     r: Tensor
@@ -61,18 +61,18 @@ class _At(NamedTuple):
     delta: Tensor
     far: Tensor
     pull: Tensor  # −∇F, of the far samples
-    slope: float  # |∇F|, less what the kinks of the others hold
+    slope: float  # |∇F|, reduced by the kinks of the others
     cost: float
 
     def better_than(self, other: _At) -> bool:
-        """Of costs that are the same to rounding, the flatter point is the better."""
+        """Whether the cost is lower; of costs equal up to rounding, the flatter point is better."""
         if self.cost <= other.cost * (1 - _TIE):
             return True
         return self.cost <= other.cost * (1 + _TIE) and self.slope < other.slope
 
 
 def solve(m: Tensor, v: Tensor, present: Tensor, start: Tensor, unit: Tensor, positions: int, phi: float) -> Solution:
-    """The joint center of samples by their moments, from ``start``; ``unit`` is s·√C, NaN stands for no values."""
+    """The joint center of samples from their moments and ``start``; ``unit`` is s·√C, NaN means no values."""
     nowhere = torch.zeros_like(start)
     number, channels = m.shape
     zero, unknown = start.new_zeros(()), start.new_full((), math.inf)
@@ -80,20 +80,20 @@ def solve(m: Tensor, v: Tensor, present: Tensor, start: Tensor, unit: Tensor, po
         return Solution(nowhere, unknown, unknown, 0)
     points = torch.where(present, (m - start) / unit, 0.0)
     spreads = torch.where(present, v.sqrt() / unit, 0.0)
-    if not bool(points.any() | spreads.any()):  # all the same
+    if not bool(points.any() | spreads.any()):  # all samples are the same
         return Solution(nowhere, zero, zero, 0)
     kappa = present * (channels / present.sum(1, keepdim=True))
     size = _norm(points, kappa)
     inner = _norm(spreads, kappa)
-    if positions > 1:  # moments were rounded too
+    if positions > 1:  # the moments were rounded too
         size = size + (4 + math.log2(positions)) * (_norm(torch.where(present, m / unit, 0.0), kappa) + inner)
     d = torch.hypot(inner, size)
     yard = d.max() if phi > 2 else d[d > 0].median()  # so that no power overflows
     if not bool(d.isfinite().all() & (yard > 0)):  # squares beyond float64
         return Solution(nowhere, unknown, unknown, 0)
     batch = _Batch(points / yard, inner / yard, kappa, kappa.amax(1).sqrt(), size / yard, phi)
-    at, bound, sweeps = _descend(batch, _look(batch, nowhere))
-    excess = (at.slope + _doubt(batch, at)) * bound + ((_NEAR + 2) * at.delta[~at.far]).pow(phi).sum() * 2
+    at, bound, sweeps = _descend(batch, _evaluate(batch, nowhere))
+    excess = (at.slope + _gradient_error(batch, at)) * bound + ((_NEAR + 2) * at.delta[~at.far]).pow(phi).sum() * 2
     level = power_mean(at.d, phi)  # convex in u, as F is
     gap = torch.where(level > 0, excess / (phi * number * level.pow(phi - 1)), 0.0)
     gap = gap + number * _EPS * level + power_mean(at.delta, phi)
@@ -111,7 +111,7 @@ def _norm(values: Tensor, kappa: Tensor) -> Tensor:
     return (kappa * values.square()).sum(1).sqrt()
 
 
-def _look(batch: _Batch, u: Tensor) -> _At:
+def _evaluate(batch: _Batch, u: Tensor) -> _At:
     points, inner, kappa, reach, size, phi = batch
     r = points - u
     d = torch.hypot(inner, _norm(r, kappa))
@@ -128,10 +128,10 @@ def _weights(d: Tensor, far: Tensor, phi: float) -> Tensor:
 
 
 def _descend(batch: _Batch, at: _At) -> tuple[_At, Tensor, int]:
-    """Steps that lower F until the bound is small or no step does; the point, the bound, and how many steps."""
+    """Lower F step by step until the bound is small or no step helps; the point, the bound, the number of steps."""
     for sweep in range(SWEEPS):
         typical = float(at.d[at.d > 0].median()) if bool((at.d > 0).any()) else 0.0
-        sample = _look(batch, batch.points[torch.where(batch.inner <= at.delta, at.d, math.inf).argmin()])
+        sample = _evaluate(batch, batch.points[torch.where(batch.inner <= at.delta, at.d, math.inf).argmin()])
         if sample.cost <= at.cost * (1 + _TIE):
             bound = _bound(batch, sample)
             if bound <= TOLERANCE * typical:
@@ -148,12 +148,12 @@ def _descend(batch: _Batch, at: _At) -> tuple[_At, Tensor, int]:
 
 
 def _step(batch: _Batch, at: _At) -> _At | None:
-    """The better of a step of Weiszfeld and one of Newton, shortened until it is an improvement; None if none is."""
+    """The better of a Weiszfeld and a Newton step, shortened until it is an improvement; None if neither is."""
     weight = _weights(at.d, at.far, batch.phi)
     total = (weight[:, None] * batch.kappa).sum(0)
     total = torch.where(total > 0, total, 1.0)
     plain = at.pull / total / max(1.0, batch.phi - 1)
-    if not bool(at.far.all()):  # off a sample: Vardi and Zhang's direction, and as far as its own pull allows
+    if not bool(at.far.all()):  # u is a sample: leave it by Vardi and Zhang's step
         return _shortened(batch, at, plain * (at.slope / max(float(at.pull.norm()), 1e-300)), 60)
     steps = [_shortened(batch, at, plain, 4), _shortened(batch, at, _newton(batch, at, total), 8)]
     best = None
@@ -165,7 +165,7 @@ def _step(batch: _Batch, at: _At) -> _At | None:
 
 def _shortened(batch: _Batch, at: _At, step: Tensor, tries: int) -> _At | None:
     for _ in range(tries):
-        there = _look(batch, at.u + step)
+        there = _evaluate(batch, at.u + step)
         if there.better_than(at):
             return there
         step = step / 4
@@ -173,7 +173,7 @@ def _shortened(batch: _Batch, at: _At, step: Tensor, tries: int) -> _At | None:
 
 
 def _newton(batch: _Batch, at: _At, total: Tensor) -> Tensor:
-    """−H⁻¹∇F with H = D − QᵗQ (plus above φ = 2), D diagonal: a system as large as samples or channels, the fewer."""
+    """−H⁻¹∇F with H = D − QᵗQ (plus above φ = 2), D diagonal: a system of the size min(samples, channels)."""
     phi = batch.phi
     curve = (phi * abs(phi - 2) * torch.where(at.d > 0, at.d, math.inf).pow(phi - 4)).nan_to_num(posinf=0.0).sqrt()
     q = curve[:, None] * batch.kappa * at.r / total.sqrt()
@@ -187,8 +187,8 @@ def _newton(batch: _Batch, at: _At, total: Tensor) -> Tensor:
     return step
 
 
-def _doubt(batch: _Batch, at: _At) -> Tensor:
-    """What rounding can have done to the gradient of the far samples."""
+def _gradient_error(batch: _Batch, at: _At) -> Tensor:
+    """A bound on the rounding error in the gradient of the far samples."""
     phi = batch.phi
     d = at.d + at.delta if phi > 2 else torch.maximum(at.d, at.delta)
     of_data = 4 * phi * max(1.0, phi - 1) * batch.reach * at.delta * d.pow(phi - 2)
@@ -204,7 +204,7 @@ def _bound(batch: _Batch, at: _At) -> Tensor:
     held = at.delta[~at.far]
     if len(held) and not whole:
         return hull
-    against = at.pull.norm() + _doubt(batch, at)
+    against = at.pull.norm() + _gradient_error(batch, at)
     nothing = against.new_zeros(())
     around = (_NEAR + 2) * held
     rho = 2 * around.max() if len(held) else torch.maximum(against / _curvature(batch, at, nothing), nothing) * 1.01

@@ -3,9 +3,9 @@
     z = x − α·c + b           c: the L^φ center of the group; α how much of it is removed; b a shift before the division
     y = γ·z/√(s² + ε) + β     s: a spread of z (or of x itself: ``scale_first``)
 
-Backward keeps x, the parameters and a few numbers per group. Asked for a derivative that can be differentiated again,
-it repeats the forward in open operations and differentiates that. Transforms that know nothing of our operators see
-these open operations from the start.
+Backward keeps x, the parameters and a few numbers per group. For a derivative that can be differentiated again, it
+repeats the forward in plain torch operations and differentiates those. Transforms that cannot handle our operators get
+the plain operations from the start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 from .. import ops
 from ..ops import Axes, Grouping, Incoming, Inputs, NormStatistics, Rule, Running, Saved, Segments, problem
 from ..ops.torch import norm
-from ..ops.torch import rows as by_rows
+from ..ops.torch import rows as rows_backend
 from ..ops.torch.guard import GuardedMoments, Verdict, judge_samples
 from ..ops.torch.normalize import with_phi
 from ._arguments import check_floor, spread_power
@@ -32,7 +32,7 @@ from ._spread import robust_exponent
 def make_rule(
     spread: str | float, spread_phi: float, spread_floor: float, grad_floor: float = 0.0, **choices: Any
 ) -> Rule:
-    """A rule from a kind of spread by name."""
+    """A rule from the name of a spread and other options."""
     if torch.compiler.is_compiling():
         return _make_rule(spread, spread_phi, spread_floor, grad_floor, **choices)
     return _known_rule(spread, spread_phi, spread_floor, grad_floor, **choices)
@@ -60,13 +60,12 @@ def normalize(
 ) -> tuple[Tensor, NormStatistics | None]:
     """The normalized x in x's dtype, and, if ``measured``, the statistics in the computing dtype.
 
-    Entries of weight 0 come out as 0. The buffers of ``running`` follow the statistics, and ``counts`` of guarded
-    samples this batch.
+    Entries of weight 0 come out as 0. Updates the buffers of ``running``, and the ``counts`` of guarded samples.
     """
     if groups.joint and torch._C._are_functorch_transforms_active():
         raise RuntimeError(
             "expected plain autograd for a normalization over several processes (got a torch.func transform, under "
-            "which they would exchange the wrong numbers); geonorm.unsync(model) normalizes in each process alone"
+            "which they would exchange wrong numbers); geonorm.unsync(model) makes every process normalize alone"
         )
     index = groups.index if isinstance(groups, Segments) else None
     if ops.may_call_directly(*of, index):
@@ -75,8 +74,8 @@ def normalize(
             return (found[0], NormStatistics(*found[1:])) if measured else (found, None)
         y, saved, _ = ops.normalize(of, groups, rule, running, counts)
         return y, problem.statistics_of(saved.groups, of.x, groups) if measured else None
-    if not groups.joint and ops.must_stay_open(rule.sweeps):
-        y, statistics, samples = _open(of, groups, rule)
+    if not groups.joint and ops.needs_plain_operations(rule.sweeps):
+        y, statistics, samples = _plain_forward(of, groups, rule)
         if running is not None:
             ops.update_running_stats_(running, *statistics)
         if counts is not None and samples is not None:
@@ -93,7 +92,7 @@ def normalize(
 
 
 class _Call(NamedTuple):
-    """What is no tensor of the graph."""
+    """The arguments of a normalization that are not differentiable tensors."""
 
     groups: Grouping
     rule: Rule
@@ -103,7 +102,7 @@ class _Call(NamedTuple):
 
 
 class _Direct(torch.autograd.Function):
-    """The tensors of one normalization to its output and, if measured, its statistics, past the operators."""
+    """Maps the tensors of one normalization to its output and, if measured, its statistics, without the operators."""
 
     @staticmethod
     def forward(
@@ -120,7 +119,7 @@ class _Direct(torch.autograd.Function):
         groups, rule, running, counts, measured = call
         of = Inputs(x, phi, alpha, shift, gamma, beta, weight)
         y, saved, _ = ops.normalize(of, groups, rule, running, counts)
-        _keep(ctx, of, groups, rule, saved)
+        _save_for_backward(ctx, of, groups, rule, saved)
         ctx.set_materialize_grads(False)
         if not measured:
             return y
@@ -134,14 +133,15 @@ class _Direct(torch.autograd.Function):
         return *_gradients(ctx, *grads[:3]), None
 
 
-# Past Function.apply, which looks for torch.func transforms; ``may_call_directly`` has done so.
+# Skips Function.apply, which checks for torch.func transforms: ``may_call_directly`` has done that.
 _apply: Any = super(torch.autograd.Function, _Direct).apply
 
 
 class _Operator(torch.autograd.Function):
-    """The tensors of one normalization to output, what is kept and, if measured, center and spread, by the operators.
+    """Maps the tensors of one normalization to output, saved state and, if measured, center and spread, by operators.
 
-    Without gradients Dynamo counts the parameters of ``forward`` to see whether it takes a context: no ``*arguments``.
+    Without gradients Dynamo counts the parameters of ``forward`` to see whether it takes a context, so ``*arguments``
+    cannot be used.
     """
 
     @staticmethod
@@ -165,13 +165,13 @@ class _Operator(torch.autograd.Function):
         groups = problem.grouping_from_args(index, dims, number, name)
         if _is_fused(of, groups, rule):
             assert isinstance(groups, Axes)
-            y, saved, _ = by_rows.normalize(of, groups, rule, _guarded_moments)
+            y, saved, _ = rows_backend.normalize(of, groups, rule, _guarded_moments)
             rows, samples = saved.groups, x.new_empty(0) if saved.samples is None else saved.samples
         else:
             y, rows, samples = torch.ops.geonorm.normalize(*problem.to_arguments(of, groups, rule))
-        _keep(ctx, of, groups, rule, Saved(rows, None if rule.guard is None else samples))
+        _save_for_backward(ctx, of, groups, rule, Saved(rows, None if rule.guard is None else samples))
         ctx.mark_non_differentiable(rows, samples)
-        if not measured:  # no gradients of statistics, not even zeros: kernels have none for them
+        if not measured:  # statistics must get no gradients, not even zeros: the kernels do not support them
             return y, rows, samples
         statistics = problem.statistics_of(rows, x, groups)
         return y, rows, samples, statistics.center, statistics.spread
@@ -182,26 +182,26 @@ class _Operator(torch.autograd.Function):
 
 
 def _is_fused(of: Inputs, groups: Grouping, rule: Rule) -> bool:
-    """Whether a compiler gets to see the steps.
+    """Whether a compiler sees the steps instead of an operator.
 
-    Around the mean they are elementwise operations and sums: it fuses them with their neighbours, as BatchNorm's.
+    Around the mean they are elementwise operations and sums, which it fuses with their neighbours, as for BatchNorm.
     """
-    return torch.compiler.is_compiling() and not groups.joint and by_rows.by_rows(of, groups, rule)
+    return torch.compiler.is_compiling() and not groups.joint and rows_backend.supports(of, groups, rule)
 
 
 def _guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:
-    """The guard in one small operator: medians are nothing to fuse."""
+    """The guard as one small operator, because medians cannot be fused."""
     numbers, total, var, samples = torch.ops.geonorm.guarded_moments(mean, deviation, k)
     return GuardedMoments(Verdict.from_numbers(numbers, *mean.shape), total, var, samples)
 
 
-def _keep(ctx: Any, of: Inputs, groups: Grouping, rule: Rule, saved: Saved) -> None:
-    """For backward. Tensors by this call alone: what it keeps is freed after backward, however long the loss lives."""
+def _save_for_backward(ctx: Any, of: Inputs, groups: Grouping, rule: Rule, saved: Saved) -> None:
+    """Save the state. Tensors only by ``ctx.save_for_backward``, which frees them after backward."""
     index, *ctx.groups = problem.grouping_to_args(groups)
     ctx.rule, ctx.plan = rule, saved.plan
     (phi, phi_number), (alpha, alpha_number) = _tensor_or_number(of.phi), _tensor_or_number(of.alpha)
     ctx.numbers = phi_number, alpha_number
-    # β's gradient needs its shape only: not saved, it may be changed in place meanwhile.
+    # β's gradient needs only its shape. β is not saved, so that it may be changed in place before backward.
     ctx.beta = None if of.beta is None else (of.beta.shape, of.beta.dtype)
     ctx.save_for_backward(of.x, phi, alpha, of.shift, of.gamma, of.weight, index, saved.groups, saved.samples)
 
@@ -213,14 +213,14 @@ def _tensor_or_number(value: float | Tensor) -> tuple[Tensor | None, float | Non
 def _gradients(
     ctx: Any, grad: Tensor | None, grad_center: Tensor | None, grad_spread: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    """Of the inputs, in their order, from those of output, center and spread."""
+    """Gradients of the inputs, in their order, from those of output, center and spread."""
     x, phi, alpha, shift, gamma, weight, index, rows, samples = ctx.saved_tensors
     needs = ctx.needs_input_grad[: len(Inputs._fields)]
     if grad is None and grad_center is None and grad_spread is None:
         return (None,) * len(needs)
     phi, alpha = ctx.numbers[0] if phi is None else phi, ctx.numbers[1] if alpha is None else alpha
     beta = None
-    if ctx.beta is not None:  # any tensor like it
+    if ctx.beta is not None:  # any tensor of β's shape and dtype
         alike = gamma is not None and (gamma.shape, gamma.dtype) == ctx.beta
         beta = gamma if alike else x.new_zeros((), dtype=ctx.beta[1]).expand(ctx.beta[0])
     of = Inputs(x, phi, alpha, shift, gamma, beta, weight)
@@ -229,14 +229,14 @@ def _gradients(
     if torch.compiler.is_compiling():
         if _is_fused(of, groups, ctx.rule):
             assert isinstance(groups, Axes)
-            return by_rows.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples), needs)
+            return rows_backend.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples), needs)
     elif groups.joint:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "expected a first derivative (got create_graph=True): a normalization over several processes has "
-                "no second one; geonorm.unsync(model) normalizes in each process alone, which has"
+                "expected a first derivative (got create_graph=True): a normalization over several processes has no "
+                "second derivative; call geonorm.unsync(model), which makes every process normalize alone"
             )
-    elif torch.is_grad_enabled() or not torch._C._has_storage(grads.output):  # the latter: a batch of gradients
+    elif torch.is_grad_enabled() or not torch._C._has_storage(grads.output):  # without storage: batched gradients
         return _differentiable_gradients(grads, of, groups, ctx.rule, needs)
     return ops.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples, ctx.plan), needs)
 
@@ -244,12 +244,12 @@ def _gradients(
 def _differentiable_gradients(
     grads: Incoming, of: Inputs, groups: Grouping, rule: Rule, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """The gradients by open operations, from the forward again."""
+    """The gradients by plain operations: repeats the forward and differentiates it."""
     keep = torch.is_grad_enabled()
     with torch.enable_grad():
-        # Aliases: paths from one input to another are autograd's own work, and so are the hooks of the inputs.
+        # Aliases, because autograd itself handles paths from one input to another and the hooks of the inputs.
         of = Inputs(*[_alias(value, need, keep) for value, need in zip(of, needs, strict=True)])
-        y, statistics, _ = _open(of, groups, rule)
+        y, statistics, _ = _plain_forward(of, groups, rule)
         outputs = (y, statistics.center, statistics.spread)
         pairs = [(out, grad) for out, grad in zip(outputs, grads, strict=True) if grad is not None]
         wanted = [value for value, need in zip(of, needs, strict=True) if need and isinstance(value, Tensor)]
@@ -271,7 +271,7 @@ def _alias(value: Any, need: bool, keep: bool) -> Any:
     return value.view_as(value) if keep and value.requires_grad else value.detach().requires_grad_()
 
 
-def _open(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, NormStatistics, Tensor | None]:
+def _plain_forward(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, NormStatistics, Tensor | None]:
     """Output, statistics, and the factors of guarded samples, in operations that can be differentiated, batched and
     exported as they are."""
     of, factor = with_phi(of, groups, rule), None
@@ -284,7 +284,7 @@ def _open(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Tensor, NormStatist
         spread = norm.forward(Inputs(*[_detached(value) for value in of]), groups, rule, ops.center)[1].spread
         find = partial(center_in_groups, floor=rule.grad_floor * spread)
     y, found = norm.forward(of, groups, rule, find, center_in_groups)
-    if factor is not None and of.weight is not None:  # a sample that is not finite was left out: it stays NaN
+    if factor is not None and of.weight is not None:  # samples that are not finite were ignored; they come out as NaN
         y = torch.where(factor.isnan().reshape(-1, *[1] * (y.dim() - 1)), math.nan, y)
     statistics = found.statistics()
     return y, statistics._replace(mean=statistics.mean.detach(), var=statistics.var.detach()), factor

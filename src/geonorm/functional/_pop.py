@@ -11,7 +11,7 @@ from torch import Tensor
 from ..distributed import Group
 from ..ops import Axes, Inputs, NormStatistics, Running, check_values
 from ..ops.problem import per_group
-from ._arguments import broadcastable, check_floating, exponent, floating, reduced_dims, weights
+from ._arguments import broadcastable, check_floating, exponent, floating, reduced_dims, renamed_interior, weights
 from ._aug import AugNorm, joint_groups
 from ._center import check_sweeps
 from ._normalize import make_rule, normalize
@@ -38,9 +38,10 @@ def pop_norm(
     spread_floor: float = 0.05,
     grad_floor: float = 0.0,
     sweeps: int | None = None,
-    interior: bool = False,
+    phi_strictly_inside: bool = False,
     element_weight: Tensor | None = None,
     process_group: Group | None = None,
+    interior: bool | None = None,
 ) -> AugNorm:
     """Normalize each group of values as POP-Norm does: shift, then divide.
 
@@ -65,7 +66,9 @@ def pop_norm(
         scale: whether to divide by the spread.
         shift: ``"add"`` or ``"mul"``.
         order: ``"center_first"`` or ``"scale_first"``.
-        spread_phi, spread_floor, grad_floor, sweeps, interior, element_weight, process_group: as in ``aug_norm``.
+        spread_phi, spread_floor, grad_floor, sweeps, phi_strictly_inside, element_weight, process_group: see
+            ``aug_norm``.
+        interior: the old name of ``phi_strictly_inside``, until 0.3.
 
     Shape:
         - x: any; output: the same; statistics: the shape of ``x`` with the reduced dimensions of size 1.
@@ -94,7 +97,7 @@ def pop_norm(
         spread_floor=spread_floor,
         grad_floor=grad_floor,
         sweeps=sweeps,
-        interior=interior,
+        phi_strictly_inside=renamed_interior(phi_strictly_inside, interior),
         element_weight=element_weight,
     )
     assert statistics is not None
@@ -119,7 +122,7 @@ def pop_norm_impl(
     spread_floor: float,
     grad_floor: float,
     sweeps: int | None,
-    interior: bool,
+    phi_strictly_inside: bool,
     element_weight: Tensor | None = None,
     running: Running | None = None,
     measured: bool = True,
@@ -135,8 +138,8 @@ def pop_norm_impl(
         power = per_group(power, x.shape, groups.dims, "phi")
     check_sweeps(sweeps)
     check_choices(kappa, shift, order)
-    share = None if element_weight is None else weights(element_weight, floating(x))
-    check_values(share, groups, empty_ok)
+    full_weight = None if element_weight is None else weights(element_weight, floating(x))
+    check_values(full_weight, groups, empty_ok)
     for name, value in (("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)
@@ -147,14 +150,14 @@ def pop_norm_impl(
         grad_floor,
         eps=eps,
         sweeps=sweeps,
-        interior=interior,
+        phi_strictly_inside=phi_strictly_inside,
         centered=center,
         scaled=scale,
         scale_first=order == "scale_first",
         guard=guard,
     )
     alpha, inside, gamma, outside = pop_parameters(x, weight, bias, kappa, center, scale, shift, order)
-    inputs = Inputs(x, power, alpha, inside, gamma, outside, share)
+    inputs = Inputs(x, power, alpha, inside, gamma, outside, full_weight)
     return normalize(inputs, groups, rule, running, measured, counts=guard_counts)
 
 
@@ -168,9 +171,9 @@ def pop_parameters(
     shift: str,
     order: str,
 ) -> tuple[float | Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """POP-Norm's parameters as those of the one normalization: α, the shift inside, γ, and the shift outside.
+    """POP-Norm's parameters as those of the general normalization: α, the inner shift, γ, and the outer shift.
 
-    ``like``: values that they are for; a γ that stands for 1/κ alone takes its device and computing dtype from them.
+    ``like``: the values to normalize; without a weight, γ = 1/κ takes device and computing dtype from them.
     """
     gamma = None
     if scale:
@@ -186,9 +189,9 @@ def pop_parameters(
 
 
 def check_choices(kappa: float, shift: str, order: str) -> None:
-    """POP-Norm's own choices: a positive divisor, and two names."""
+    """Raise unless POP-Norm's own options are valid: a positive divisor, and two names."""
     if not 0 < kappa < math.inf:
-        raise ValueError(f"expected kappa > 0, the divisor (got {kappa}); kappa=1 leaves the output undivided")
+        raise ValueError(f"expected kappa > 0, the divisor (got {kappa}); kappa=1 does not divide the output")
     if shift not in SHIFTS:
         raise ValueError(f"expected shift to be one of {SHIFTS} (got {shift!r})")
     if order not in ORDERS:

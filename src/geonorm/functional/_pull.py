@@ -12,7 +12,7 @@ from ..ops.torch import guard
 
 
 def pull(x: Tensor, factor: Tensor, center: Tensor) -> Tensor:
-    """x, (N, C, *), with every sample at its factor of the way from the center; bit for bit where that is 1."""
+    """x, (N, C, *), with every sample's offset from the center scaled by its factor; unchanged where that is 1."""
     if can_read_values(factor) and bool((factor == 1).all()):
         return x.view_as(x)
     pulled: Tensor = _Pull.apply(x, factor, center)  # type: ignore[no-untyped-call]

@@ -56,10 +56,10 @@ def segment_center(
     if isinstance(power, Tensor):
         power = of_segment(power, shape, "phi")
     check_sweeps(sweeps)
-    share = weights(by_row(renamed_weight(element_weight, weight), values), values)
+    full_weight = weights(by_row(renamed_weight(element_weight, weight), values), values)
     groups = Segments(batch, number)
-    check_values(share, groups)
-    found = center_in_groups(values, power, share, groups, sweeps)
+    check_values(full_weight, groups)
+    found = center_in_groups(values, power, full_weight, groups, sweeps)
     return found.center.to(x.dtype)
 
 
@@ -102,19 +102,19 @@ def segment_spread(
     values = floating(x)
     number = segments(values, batch, batch_size)
     shape = (number, *values.shape[1:])
-    share = weights(by_row(renamed_weight(element_weight, weight), values), values)
+    full_weight = weights(by_row(renamed_weight(element_weight, weight), values), values)
     groups = Segments(batch, number)
     check_floor(floor)
-    check_values(share, groups)
+    check_values(full_weight, groups)
     point = about_point(about)
     if isinstance(point, Tensor):
         point = groups.expand(of_segment(point, shape, "about").to(values.dtype).expand(shape))
     values = values if about is None else values - point
-    return spread_of(values, kind, share, groups, phi, floor).to(x.dtype)
+    return spread_of(values, kind, full_weight, groups, phi, floor).to(x.dtype)
 
 
 def of_segment(value: Tensor, shape: Sequence[int], name: str) -> Tensor:
-    """A value that broadcasts to the statistics of segments, checked."""
+    """Raise unless a value broadcasts to the statistics of segments; returns the value."""
     try:
         value.expand(list(shape))
     except RuntimeError:
@@ -126,7 +126,7 @@ def of_segment(value: Tensor, shape: Sequence[int], name: str) -> Tensor:
 
 
 def by_row(weight: Tensor | None, x: Tensor) -> Tensor | None:
-    """A weight per row stands for all features of that row."""
+    """A weight per row, reshaped so that it applies to all features of its row."""
     if isinstance(weight, Tensor) and weight.dim() == 1 and x.dim() > 1 and len(weight) == len(x):
         return weight.reshape(-1, *[1] * (x.dim() - 1))
     return weight

@@ -39,7 +39,7 @@ def spread(
     The robust spread is the L^φ center of the deviations, scaled so that normal data give their standard deviation.
     It is much less sensitive to outliers than rms, never immune: one outlier A among m values adds about A/m² at
     φ=1.5, A/√m to the rms. Where more than half of the deviations are 0 it would collapse; the floor f keeps it
-    above a share of the mean deviation.
+    above a fraction of the mean deviation.
 
     Every kind is exact for values of any magnitude. A group of zeros has the spread 0 and no gradient. Half
     precision is computed in float32.
@@ -51,7 +51,7 @@ def spread(
         keepdim: keep the reduced dimensions with size 1.
         about: the point a, a number or a tensor that broadcasts over the kept dimensions; 0 by default.
         element_weight: non-negative weights or a mask that broadcasts to ``x``; entries with weight 0 are ignored.
-            A group in which all are 0 raises, or gives 0 where nobody may look at the weights, as in ``center``.
+            A group in which all are 0 raises, or gives 0 where the weights cannot be read, as in ``center``.
         phi: the exponent of the robust spread, from 1 (median absolute deviation) to 100.
         floor: f of the robust spread; 0 turns it off.
         weight: the old name of ``element_weight``, until 0.3.
@@ -69,15 +69,16 @@ def spread(
     """
     values = floating(x)
     dims = reduced_dims(values, dim)
-    share = weights(renamed_weight(element_weight, weight), values)
+    full_weight = weights(renamed_weight(element_weight, weight), values)
     check_floor(floor)
     point = about_point(about)
     if isinstance(point, Tensor):
         point = per_group(point, values.shape, dims, "about").to(values.dtype)
     values = values if about is None else values - point
     if not x.dim():
-        values, dims, share = values.reshape(1), (0,), None if share is None else share.reshape(1)
-    result = spread_of(values, kind, share, Axes(dims), phi, floor).to(x.dtype)
+        values, dims = values.reshape(1), (0,)
+        full_weight = None if full_weight is None else full_weight.reshape(1)
+    result = spread_of(values, kind, full_weight, Axes(dims), phi, floor).to(x.dtype)
     return result if keepdim and x.dim() else result.reshape([n for d, n in enumerate(x.shape) if d not in dims])
 
 
@@ -91,7 +92,7 @@ def spread_of(
         power, spread_phi=phi if power is not None else robust_exponent(phi), spread_floor=floor, centered=False
     )
     if (found := ops.spread(z, weight, groups, rule)) is None:
-        return _open_spread(z, weight, groups, rule)
+        return _differentiable_spread(z, weight, groups, rule)
     if not (torch.is_grad_enabled() and z.requires_grad):
         return found
     index, *rest = grouping_to_args(groups)
@@ -99,9 +100,9 @@ def spread_of(
     return result
 
 
-def _open_spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Tensor:
-    """The spread in operations that can be differentiated."""
-    if weight is not None:  # selected, not multiplied: ignored entries may be NaN
+def _differentiable_spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Tensor:
+    """The spread in plain operations, which autograd differentiates."""
+    if weight is not None:  # where() instead of a product: ignored entries may be NaN
         z = torch.where(weight > 0, z, 0.0)
     if rule.power is not None:
         return power_mean(z, rule.power, weight, groups)
@@ -112,7 +113,7 @@ def _open_spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule)
 
 
 class _KnownSpread(torch.autograd.Function):
-    """A spread that the kernels have found. Its gradient is that of the open operations, which backward repeats."""
+    """A spread computed by the kernels. Backward repeats it in plain operations and differentiates those."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, index: Tensor | None, known: tuple[Tensor, list[Any], Rule]) -> Tensor:
@@ -126,7 +127,7 @@ class _KnownSpread(torch.autograd.Function):
         keep = torch.is_grad_enabled()
         with torch.enable_grad():
             z = z.view_as(z) if keep else z.detach().requires_grad_()
-            spread = _open_spread(z, None, grouping_from_args(index, *ctx.groups), ctx.rule)
+            spread = _differentiable_spread(z, None, grouping_from_args(index, *ctx.groups), ctx.rule)
             return *torch.autograd.grad(spread, z, grad, create_graph=keep), None, None
 
 

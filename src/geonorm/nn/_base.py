@@ -1,4 +1,4 @@
-"""What all layers share: the exponent, the share of the center that is removed, the spread, and the affine part."""
+"""The base of all layers: the exponent, how much of the center is removed, the spread, and the affine part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SINGLE_ELEMENT = ("error", "running", "identity")
 
 
 class AugOptions(TypedDict, total=False):
-    """The keyword-only arguments that every AugNorm layer takes after torch's own, to annotate a dict of them.
+    """The keyword-only arguments of every AugNorm layer, after torch's own; for annotating a dict of them.
 
     Attributes:
         phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange). Default: 1.5.
@@ -33,9 +33,9 @@ class AugOptions(TypedDict, total=False):
         learn_alpha: learn one α per channel, from ``alpha``. Default: ``False``.
         spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞]. Default: ``"rms"``.
         spread_phi: exponent of the robust spread. Default: 1.5.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none. Default: 0.05.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. Default: 0.0.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none. Default: 0.05.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. Default: 0.0.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do in training with one value per group: ``"error"`` (as torch), ``"running"`` (use the
             running statistics) or ``"identity"`` (the affine part only). Default: ``"error"``.
@@ -55,11 +55,11 @@ class AugOptions(TypedDict, total=False):
 
 
 class NormLayer(nn.Module):
-    """Parameters and options of a normalization layer; subclasses say which values form a group.
+    """Parameters and options of a normalization layer; subclasses define which values form a group.
 
-    φ is a number, or learned as lo + (hi − lo)·sigmoid(θ + θ₀): inside its range whatever the optimizer does, and
-    with θ = 0 at the start, so that weight decay pulls it back to where it began. θ is the parameter ``phi_offset``.
-    At an end of its range, where the sigmoid is flat, it keeps a gradient that leads back.
+    φ is a number, or learned as lo + (hi − lo)·sigmoid(θ + θ₀). A learned φ stays inside its range whatever the
+    optimizer does. θ, the parameter ``phi_offset``, starts at 0, so that weight decay pulls φ back to its start. At an
+    end of its range, where the sigmoid is flat, φ keeps a gradient that leads back.
     """
 
     # What a layer says about itself, and about its twin. Everything that reads models asks here.
@@ -84,14 +84,14 @@ class NormLayer(nn.Module):
 
     @classmethod
     def _no_such_argument(cls, name: str, known: list[str]) -> str:
-        """The words for a keyword argument that the layer does not take."""
+        """The message for a keyword argument that the layer does not take."""
         if name == "guard":
             return (
-                f"{cls.__name__}() takes no guard: it normalizes each sample by itself, and a guard judges the "
-                "samples of a batch by each other; use a norm over the batch, such as guardbn or augbn(guard=3)"
+                f"{cls.__name__}() takes no guard: it normalizes each sample by itself, and a guard compares the "
+                "samples of a batch; use a norm over the batch, such as guardbn or augbn(guard=3)"
             )
         close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
         return f"{cls.__name__}() got an unexpected keyword argument {name!r}; {hint}"
 
     def _set_options(
@@ -142,7 +142,7 @@ class NormLayer(nn.Module):
         self.phi_offset = Parameter(torch.zeros(shape, **factory))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As any module; ``torch.fx`` gets one node for the layer, as for torch's own, and looks no further."""
+        """Call the layer. ``torch.fx`` records one node for it, as for torch's own layers."""
         if "weight" in kwargs:
             kwargs["element_weight"] = renamed_weight(kwargs.get("element_weight"), kwargs.pop("weight"))
         if args and isinstance(args[0], Proxy):
@@ -151,7 +151,7 @@ class NormLayer(nn.Module):
         return super().__call__(*args, **kwargs)
 
     def __prepare_scriptable__(self) -> NoReturn:
-        """What ``torch.jit.script`` asks for."""
+        """The hook that ``torch.jit.script`` calls."""
         raise RuntimeError(
             f"{type(self).__name__} cannot be scripted: its forward is not TorchScript; use "
             "torch.jit.trace(model.eval(), example) or torch.export, or remove the norms first with "
@@ -176,7 +176,7 @@ class NormLayer(nn.Module):
         return self.alpha_start if learned is None else learned
 
     def _function_options(self) -> dict[str, Any]:
-        """The keyword arguments that every layer hands to its functional call."""
+        """The keyword arguments that every layer passes to its functional call."""
         return {
             "eps": self.eps,
             "spread": self.spread,
@@ -184,7 +184,7 @@ class NormLayer(nn.Module):
             "spread_floor": self.spread_floor,
             "grad_floor": self.grad_floor,
             "sweeps": self.sweeps,
-            "interior": self.learn_phi,
+            "phi_strictly_inside": self.learn_phi,
         }
 
     def _affine_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool, factory: dict[str, Any]) -> None:
@@ -192,14 +192,14 @@ class NormLayer(nn.Module):
         self.register_parameter("bias", Parameter(torch.empty(shape, **factory)) if bias else None)
 
     def reset_parameters(self) -> None:
-        """γ = 1, β = 0, φ and α at their start."""
+        """Set γ = 1, β = 0, and φ and α to their start."""
         for name, value in (("weight", 1.0), ("bias", 0.0), ("phi_offset", 0.0), (self._alpha_name, self.alpha_start)):
             parameter = getattr(self, name)
             if parameter is not None:
                 nn.init.constant_(parameter, value)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """A torch twin's state_dict has no φ and no α: those keep their present values."""
+        """The state_dict of the corresponding torch layer has no φ and no α: those keep their present values."""
         for name in ("phi_offset", self._alpha_name):
             parameter = getattr(self, name)
             if parameter is not None and prefix + name not in state_dict:
@@ -226,23 +226,23 @@ class NormLayer(nn.Module):
 
 
 def _with_hints(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that says which argument was meant when it is given one that it does not take."""
+    """A constructor that suggests the closest argument when it is given an unknown one."""
     parameters = list(inspect.signature(init).parameters.values())[1:]
     known = [parameter.name for parameter in parameters]
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
     @functools.wraps(init)
-    def hinting(self: NormLayer, *args: Any, **kwargs: Any) -> None:
+    def checked_init(self: NormLayer, *args: Any, **kwargs: Any) -> None:
         unknown = [] if takes_all else [name for name in kwargs if name not in known]
         if unknown:
             raise TypeError(self._no_such_argument(unknown[0], known))
         init(self, *args, **kwargs)
 
-    return hinting
+    return checked_init
 
 
 def check_batch_input(layer: Any, input: Tensor) -> None:
-    """Torch's errors for an input of the wrong rank or channel count, with the cure."""
+    """Torch's errors for an input of the wrong rank or channel count, with how to fix it."""
     takes_features = layer.axes == "batch" and layer.spatial_dims == 1  # (N, C) as well as (N, C, L)
     if input.dim() != layer.spatial_dims + 2 and not (takes_features and input.dim() == 2):
         wanted = "2D or 3D" if takes_features else f"{layer.spatial_dims + 2}D"
@@ -257,8 +257,8 @@ def check_batch_input(layer: Any, input: Tensor) -> None:
         )
 
 
-def no_running_statistics(layer: NormLayer) -> None:
-    """For layers that measure every input anew."""
+def check_no_running_statistics(layer: NormLayer) -> None:
+    """Raise if a layer without running statistics is told to use them."""
     if layer.single_element == "running":
         raise ValueError(
             f"expected single_element='error' or 'identity' for {type(layer).__name__} (got 'running'): it has no "
@@ -277,14 +277,14 @@ Parameterlike = TypeVar("Parameterlike", Tensor, float | Tensor, Tensor | None)
 
 
 def along_channels(parameter: Parameterlike, x: Tensor) -> Parameterlike:
-    """A parameter per channel in the shape that broadcasts to (N, C, *); anything else as it is."""
+    """A parameter per channel in the shape that broadcasts to (N, C, *); anything else unchanged."""
     if not isinstance(parameter, Tensor) or (x.dim() == 2 and parameter.dim() == 1):
         return parameter
     return parameter.reshape(1, -1, *[1] * (x.dim() - 2))
 
 
 def pass_through(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """The affine part alone, for a batch without values and for layers told to leave single elements as they are."""
+    """The affine part alone, for a batch without values and for ``single_element="identity"``."""
     y = x if weight is None else x * weight.to(x.dtype)
     y = y if bias is None else y + bias.to(x.dtype)
     return y.clone() if y is x else y

@@ -1,4 +1,4 @@
-"""What all POP-Norm layers share: their options, and the call of the function."""
+"""The base of all POP-Norm layers: their options, and the functional call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._base import AugOptions, NormLayer
 
 
 class PopOptions(TypedDict, total=False):
-    """The keyword-only arguments that every POP-Norm layer takes after torch's own, to annotate a dict of them.
+    """The keyword-only arguments of every POP-Norm layer, after torch's own; for annotating a dict of them.
 
     Attributes:
         kappa: the divisor κ. Default: 4.0.
@@ -45,7 +45,7 @@ class PopOptions(TypedDict, total=False):
 
 
 class PopLayer(NormLayer):
-    """The parameters γ (``weight``) and β (``bias``, the shift), and POP-Norm's choices."""
+    """The parameters γ (``weight``) and β (``bias``, the shift), and POP-Norm's options."""
 
     placement = "before"
 
@@ -54,7 +54,7 @@ class PopLayer(NormLayer):
     @classmethod
     def _no_such_argument(cls, name: str, known: list[str]) -> str:
         if name in ("alpha", "learn_alpha"):
-            return f"{cls.__name__}() got an unexpected keyword argument {name!r}; POP-Norm has shift"
+            return f"{cls.__name__}() got an unexpected keyword argument {name!r}; POP-Norm has shift instead"
         return super()._no_such_argument(name, known)
 
     def _set_pop(self, options: PopOptions, phi_shape: tuple[int, ...], channels: int, factory: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class PopLayer(NormLayer):
         input: Tensor,
         dims: tuple[int, ...] | Axes,
         per_channel: Any,
-        share: Tensor | None,
+        element_weight: Tensor | None,
         running: Running | None = None,
         measured: bool = False,
         **guard: Any,
@@ -99,7 +99,7 @@ class PopLayer(NormLayer):
             scale=self.scale,
             shift=self.shift,
             order=self.order,
-            element_weight=share,
+            element_weight=element_weight,
             running=running,
             measured=measured,
             empty_ok=True,

@@ -1,4 +1,4 @@
-"""Layers with running statistics: which buffers they keep, how they follow, and how a torch state_dict becomes ours."""
+"""Layers with running statistics: their buffers, how these are updated, and how a torch state_dict is loaded."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..ops import Axes, Running, can_read_values, statistics_paused
 from ._base import NormLayer, along_channels
 
 
-class Kin(NamedTuple):
-    """A buffer of ours, the one of torch's that it belongs to, and the copies of both as the layer left them."""
+class BufferPair(NamedTuple):
+    """A buffer of ours, the torch buffer it belongs to, and the copies of both from the layer's last update."""
 
     own: str
     source: str
@@ -27,20 +27,20 @@ class Kin(NamedTuple):
     seen_source: str
 
 
-CENTER = Kin("running_center", "running_mean", "seen_center", "seen_mean")
-SCALE = Kin("running_scale", "running_var", "seen_scale", "seen_var")
+CENTER = BufferPair("running_center", "running_mean", "seen_center", "seen_mean")
+SCALE = BufferPair("running_scale", "running_var", "seen_scale", "seen_var")
 
 
 class RunningNormLayer(NormLayer):
     """A layer that normalizes with its own groups in training and with running statistics in evaluation.
 
-    ``running_mean`` and ``running_var`` follow the plain moments; ``running_center``, only if φ is not 2, the center;
+    ``running_mean`` and ``running_var`` track the plain moments; ``running_center``, only if φ is not 2, the center;
     ``running_scale``, only for spreads other than rms, the squared spread as used in training. For rms the variance
-    about the removed center is running_var + (running_mean − α·running_center)², which stays right while α is learned.
+    around the removed center is running_var + (running_mean − α·running_center)², which stays right while α is learned.
 
-    Tools made for torch write ``running_mean`` and ``running_var`` alone. ``seen_mean`` and ``seen_center`` are those
-    two buffers as this layer left them: where the mean has changed since and the center has not, the center belongs to
-    another mean, and the mean is the better guess. The same for scale and variance.
+    Tools made for torch write only ``running_mean`` and ``running_var``. ``seen_mean`` and ``seen_center`` are copies
+    from this layer's last update. If the mean has changed since then and the center has not, the center is stale, and
+    the mean is the better estimate. The same holds for scale and variance.
     """
 
     _version = 2  # torch's: since 2 a state_dict has num_batches_tracked
@@ -57,9 +57,9 @@ class RunningNormLayer(NormLayer):
     guard_counts: Tensor | None
 
     def _groups(self, input: Tensor) -> Axes:
-        """The values of each channel: here, or over the process group in training. Evaluation waits for nobody."""
+        """The values of each channel, over the process group in training. Evaluation never synchronizes."""
         dims = (0, *range(2, input.dim()))
-        fewest = 0 if torch.compiler.is_compiling() else 2  # a compiled graph cannot turn to another way
+        fewest = 0 if torch.compiler.is_compiling() else 2  # a compiled graph cannot take another branch
         return grouping(dims, self.process_group if self.training else None, fewest)
 
     def _running_buffers(self, channels: int, track: bool, factory: dict[str, Any]) -> None:
@@ -70,27 +70,27 @@ class RunningNormLayer(NormLayer):
         for name in ("mean", "var", "center", "scale"):
             wanted = track and own.get(name, True)
             self.register_buffer(f"running_{name}", torch.empty(channels, **factory) if wanted else None)
-        for kin, wanted in ((CENTER, own["center"]), (SCALE, own["scale"])):
-            for name in (kin.seen_own, kin.seen_source):
+        for pair, wanted in ((CENTER, own["center"]), (SCALE, own["scale"])):
+            for name in (pair.seen_own, pair.seen_source):
                 seen = torch.empty(channels, **factory) if track and wanted else None
                 self.register_buffer(name, seen, persistent=False)
         count = torch.tensor(0, dtype=torch.long, device=factory["device"]) if track else None
         self.register_buffer("num_batches_tracked", count)
 
     def _set_guard(self, k: float | None, device: torch.device | str | None) -> None:
-        """The radius of the guard, and its counts, which are no part of the state."""
+        """Set the radius of the guard and its counts, which are not part of the state_dict."""
         check_k(k, "guard")
         self.guard = None if k is None else float(k)
         counts = None if k is None else torch.zeros(4, dtype=torch.long, device=device)
         self.register_buffer("guard_counts", counts, persistent=False)
 
     def _guard_options(self) -> dict[str, Any]:
-        """What the guard adds to the functional call."""
+        """The keyword arguments of the guard for the functional call."""
         counts = self.guard_counts if self.training and not statistics_paused() else None
         return {"guard": self.guard, "guard_counts": counts}
 
     def reset_running_stats(self) -> None:
-        """Running statistics of standard normal data, as torch starts them."""
+        """Reset running statistics to those of standard normal data, as torch does."""
         if not self.track_running_stats:
             return
         for name, value in (("mean", 0.0), ("var", 1.0), ("center", 0.0), ("scale", 1.0)):
@@ -102,16 +102,16 @@ class RunningNormLayer(NormLayer):
             self.num_batches_tracked.zero_()
 
     def _absent_buffers_last(self) -> None:
-        """Behind those that are there: torch.export counts them wrongly otherwise."""
+        """Move buffers that are None behind the others: torch.export miscounts them otherwise."""
         for name in [name for name, buffer in self._buffers.items() if buffer is None]:
             self._buffers[name] = self._buffers.pop(name)
 
     def reset_parameters(self) -> None:
-        """Parameters and running statistics at their start."""
+        """Reset parameters and running statistics."""
         super().reset_parameters()
         self.reset_running_stats()
 
-    def _measures(self) -> bool:
+    def _uses_batch_statistics(self) -> bool:
         """Whether the input's own statistics are used: in training, and where there are no buffers."""
         return self.training or self._plain_statistics() is None
 
@@ -126,19 +126,19 @@ class RunningNormLayer(NormLayer):
             )
         return mean, var
 
-    def _follows(self) -> bool:
-        """Whether a batch moves the running statistics."""
+    def _updates_running(self) -> bool:
+        """Whether a batch updates the running statistics."""
         return self.training and self.track_running_stats and not statistics_paused()
 
     def _count_batch(self) -> None:
-        """A batch without values, or without buffers to follow it: it counts all the same."""
+        """Count a batch without values, or without buffers to update."""
         batches = self._buffers["num_batches_tracked"]
-        if batches is not None and self._follows():
+        if batches is not None and self._updates_running():
             batches.add_(1)
 
     def _running(self) -> Running | None:
-        """The buffers that are to follow this batch, and the counter."""
-        if not self._follows():
+        """The buffers to update from this batch, and the counter."""
+        if not self._updates_running():
             return None
         plain, batches = self._plain_statistics(), self._buffers["num_batches_tracked"]
         if plain is None:
@@ -147,63 +147,63 @@ class RunningNormLayer(NormLayer):
         factor: float | Tensor = self.momentum or 0.0
         if self.momentum is None and batches is not None:
             factor = 1.0 / (batches.double() + 1)
-        return self._following(*plain, factor, (), batches)
+        return self._running_to_update(*plain, factor, (), batches)
 
-    def _following(
+    def _running_to_update(
         self, mean: Tensor, var: Tensor, factor: float | Tensor, over: tuple[int, ...], batches: Tensor | None
     ) -> Running:
-        """The running statistics for ``ops``, after what others have written into them was taken over."""
+        """The running statistics to update, after changes made by other tools were adopted."""
         buffers, seen = self._buffers, []
-        for kin in (CENTER, SCALE):
-            own = buffers[kin.own]
+        for pair in (CENTER, SCALE):
+            own = buffers[pair.own]
             if own is None:
                 continue
-            stale = self._stale(kin)
+            stale = self._stale(pair)
             if stale is not False:
-                self._take_over(kin, stale)
+                self._adopt_changes(pair, stale)
             seen += [
-                (_there(buffers[kin.seen_own]), own),
-                (_there(buffers[kin.seen_source]), _there(buffers[kin.source])),
+                (_required(buffers[pair.seen_own]), own),
+                (_required(buffers[pair.seen_source]), _required(buffers[pair.source])),
             ]
         center, scale = buffers["running_center"], buffers["running_scale"]
         return Running(mean, var, center, scale, factor, over, batches, tuple(seen))
 
-    def _stale(self, kin: Kin) -> bool | Tensor:
-        """Whether the buffer that the center or the scale belongs to was written alone; a tensor if nobody may look."""
-        own, source, left, known = (_there(self._buffers[name]) for name in kin)
+    def _stale(self, pair: BufferPair) -> bool | Tensor:
+        """Whether another tool wrote only torch's buffer of a pair; a tensor where values cannot be read."""
+        own, source, left, known = (_required(self._buffers[name]) for name in pair)
         if source.is_cpu and can_read_values(source, own):
             return not torch.equal(source, known) and torch.equal(own, left)
         return (source != known).any() & (own == left).all()
 
     @torch.no_grad()
-    def _take_over(self, kin: Kin, stale: bool | Tensor) -> None:
-        """Before they follow on: our buffer as the one that was written alone tells it."""
-        own = _there(self._buffers[kin.own])
-        own.copy_(choose(stale, self._guess(kin), own))
+    def _adopt_changes(self, pair: BufferPair, stale: bool | Tensor) -> None:
+        """Estimate our buffer from torch's where that was written alone."""
+        own = _required(self._buffers[pair.own])
+        own.copy_(choose(stale, self._estimate(pair), own))
 
-    def _current(self, kin: Kin) -> Tensor:
-        """The running center or scale; a guess if the buffer that it belongs to was written alone."""
-        own = self._buffers[kin.own]
+    def _current(self, pair: BufferPair) -> Tensor:
+        """The running center or scale; an estimate if another tool wrote only torch's buffer."""
+        own = self._buffers[pair.own]
         if own is None:
-            return self._guess(kin)
-        stale = self._stale(kin)
-        return own if stale is False else choose(stale, self._guess(kin), own)
+            return self._estimate(pair)
+        stale = self._stale(pair)
+        return own if stale is False else choose(stale, self._estimate(pair), own)
 
-    def _guess(self, kin: Kin) -> Tensor:
+    def _estimate(self, pair: BufferPair) -> Tensor:
         """The center from the mean, the squared spread from the variance."""
-        source = _there(self._buffers[kin.source])
-        return source if kin is CENTER else source * self._normal_scale()
+        source = _required(self._buffers[pair.source])
+        return source if pair is CENTER else source * self._normal_scale()
 
     def _normal_scale(self) -> float:
         """The squared spread of standard normal data."""
         return _squared_spread_of_normal_data(spread_power(self.spread))
 
     @torch.no_grad()
-    def _see(self) -> None:
-        """The running statistics as they are belong together."""
+    def _mark_consistent(self) -> None:
+        """Record that the running statistics, as they are now, are consistent."""
         buffers = self._buffers
-        for kin in (CENTER, SCALE):
-            for name, of in ((kin.seen_own, buffers[kin.own]), (kin.seen_source, buffers[kin.source])):
+        for pair in (CENTER, SCALE):
+            for name, of in ((pair.seen_own, buffers[pair.own]), (pair.seen_source, buffers[pair.source])):
                 seen = buffers[name]
                 if seen is None or of is None:
                     continue
@@ -213,9 +213,9 @@ class RunningNormLayer(NormLayer):
                     buffers[name] = of.detach().clone()
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Per channel, what evaluation subtracts, the squared spread it divides by, γ and β.
+        """Per channel: the value to subtract, the squared spread to divide by, γ and β.
 
-        Copies of the buffers, so that a later update harms no backward.
+        Copies of the buffers, so that a later update does not break a backward.
         """
         mean, var = self._needed_statistics()
         alpha, removed = self._alpha(), self._current(CENTER).clone()
@@ -235,13 +235,13 @@ class RunningNormLayer(NormLayer):
             )
         return found
 
-    def _evaluate(self, input: Tensor, share: Tensor | None = None) -> Tensor:
+    def _evaluate(self, input: Tensor, element_weight: Tensor | None = None) -> Tensor:
         """The input normalized with the running statistics; 0 for elements of weight 0, as in training."""
-        if share is not None:  # selected before and after: such elements may be NaN
-            counts = share > 0
+        if element_weight is not None:  # where() before and after: ignored elements may be NaN
+            counts = element_weight > 0
             return torch.where(counts, self._evaluate(torch.where(counts, input, 0.0)), 0.0)
         center, variance, gamma, beta = self._evaluation()
-        if _is_torch_s(input, center, variance, gamma, beta):
+        if _torch_can_evaluate(input, center, variance, gamma, beta):
             return torch.batch_norm(input, gamma, beta, center, variance, False, 0.0, self.eps, False)
         parts = [along_channels(part, input) for part in (gamma, beta)]
         center, variance = along_channels(center, input), along_channels(variance, input)
@@ -252,9 +252,9 @@ class RunningNormLayer(NormLayer):
         return affine_of(*self._evaluation(), self.eps)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, metadata: Any, *rest: Any) -> None:
-        """A torch BatchNorm or InstanceNorm state_dict becomes ours: the mean is the first guess of the center."""
+        """Also load the state_dict of a torch BatchNorm or InstanceNorm: the center starts at the mean."""
         mean, var = (state_dict.get(prefix + name) for name in ("running_mean", "running_var"))
-        if self.running_center is None:  # a layer whose center is the mean has none
+        if self.running_center is None:  # the center is the mean
             state_dict.pop(prefix + "running_center", None)
         elif mean is not None:
             state_dict.setdefault(prefix + "running_center", mean.clone())
@@ -262,8 +262,8 @@ class RunningNormLayer(NormLayer):
             state_dict[prefix + "running_scale"] = var * self._normal_scale()
             if self.spread not in ("robust", "mean_abs"):
                 warnings.warn(
-                    f"running_scale of spread={self.spread!r} cannot be known from a state_dict with running_var; it "
-                    "was estimated from normal data and will be right after some training batches or a recalibration",
+                    f"running_scale of spread={self.spread!r} cannot be computed from a state_dict's running_var; it "
+                    "was estimated for normal data and will be right after some training batches or a recalibration",
                     stacklevel=2,
                 )
         batches = self.num_batches_tracked
@@ -272,29 +272,29 @@ class RunningNormLayer(NormLayer):
             state_dict.setdefault(prefix + "num_batches_tracked", now)
         super()._load_from_state_dict(state_dict, prefix, metadata, *rest)
         if mean is not None or var is not None:
-            self._see()
+            self._mark_consistent()
 
 
-def choose(stale: bool | Tensor, guess: Tensor, own: Tensor) -> Tensor:
-    """The guess where the own value is stale."""
+def choose(stale: bool | Tensor, estimate: Tensor, own: Tensor) -> Tensor:
+    """The estimate where our own value is stale."""
     if isinstance(stale, Tensor):
-        return torch.where(stale, guess, own)
-    return guess if stale else own
+        return torch.where(stale, estimate, own)
+    return estimate if stale else own
 
 
-def _there(buffer: Tensor | None) -> Tensor:
+def _required(buffer: Tensor | None) -> Tensor:
     assert buffer is not None
     return buffer
 
 
-def _is_torch_s(input: Tensor, center: Tensor, variance: Tensor, *affine: Tensor | None) -> bool:
-    """Whether torch's own BatchNorm can evaluate it: it takes no gradient to its statistics, and one dtype.
+def _torch_can_evaluate(input: Tensor, center: Tensor, variance: Tensor, *affine: Tensor | None) -> bool:
+    """Whether torch's BatchNorm can evaluate this: it has no gradient for its statistics, and needs one dtype.
 
-    Not for ``torch.jit.trace``, which compares a graph with gradients and one without: they must be the same.
+    False for ``torch.jit.trace``, which requires the same graph with and without gradients.
     """
     if center.requires_grad or variance.requires_grad or torch._C._get_tracing_state() is not None:
         return False
-    if not torch.compiler.is_compiling():  # a transform may ask for a gradient and not say so
+    if not torch.compiler.is_compiling():  # a transform may need a gradient although requires_grad is False
         wrapped = torch._C._functorch.is_functorch_wrapped_tensor
         if wrapped(center) or wrapped(variance):
             return False
@@ -305,7 +305,7 @@ def _is_torch_s(input: Tensor, center: Tensor, variance: Tensor, *affine: Tensor
 
 
 def _squared_spread_of_normal_data(power: float | None) -> float:
-    """s² of standard normal values, (E|Z|^q)^(2/q). The robust spread is scaled to 1; the largest has no limit."""
+    """s² of standard normal values, (E|Z|^q)^(2/q). The robust spread is scaled to 1; max_abs has no limit, so 1."""
     if power is None or math.isinf(power):
         return 1.0
     moment = 2 ** (power / 2) * math.gamma((power + 1) / 2) / math.sqrt(math.pi)
@@ -313,5 +313,5 @@ def _squared_spread_of_normal_data(power: float | None) -> float:
 
 
 def values_per_channel(input: Tensor, groups: Axes) -> float:
-    """How many values of a channel a batch has; inf if it goes over processes, which will say if there are too few."""
+    """How many values per channel a batch has; inf over several processes, which raise if there are too few."""
     return math.inf if groups.joint else input.numel() // max(1, input.shape[1])

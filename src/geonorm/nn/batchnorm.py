@@ -1,4 +1,4 @@
-"""AugNorm over the batch: in the place of torch's BatchNorm1d, 2d and 3d."""
+"""AugNorm over the batch: replaces torch's BatchNorm1d, 2d and 3d."""
 
 from __future__ import annotations
 
@@ -70,34 +70,34 @@ class _AugBatchNorm(RunningNormLayer):
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input)
-        share = mask_or_weight(mask, element_weight)
-        if input.numel() and not self._measures():
-            return self._evaluate(input, share)
+        element_weight = mask_or_weight(mask, element_weight)
+        if input.numel() and not self._uses_batch_statistics():
+            return self._evaluate(input, element_weight)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
         if values < 2:
-            return self._few(input, share, values)
+            return self._few_values(input, element_weight, values)
         try:
-            return self._normalized(input, share, groups)
+            return self._normalized(input, element_weight, groups)
         except TooFewValues as found:
-            return self._few(input, share, found.number)
+            return self._few_values(input, element_weight, found.number)
 
-    def _few(self, input: Tensor, share: Tensor | None, values: float) -> Tensor:
-        """A batch of one value per channel, or of none."""
+    def _few_values(self, input: Tensor, element_weight: Tensor | None, values: float) -> Tensor:
+        """The output for a batch with one value per channel, or none."""
         if values == 1 and self.training and self.single_element == "error":
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}; use a "
                 "larger batch, drop the last one, or choose single_element='running' or 'identity'"
             )
         if values == 1 and self.training and self.single_element == "running":
-            return self._evaluate(input, share)
+            return self._evaluate(input, element_weight)
         if values == 0:
             self._count_batch()
         if values == 0 or self.single_element == "identity":
             return pass_through(input, along_channels(self.weight, input), along_channels(self.bias, input))
-        return self._normalized(input, share, self._groups(input))
+        return self._normalized(input, element_weight, self._groups(input))
 
-    def _normalized(self, input: Tensor, share: Tensor | None, groups: Axes) -> Tensor:
+    def _normalized(self, input: Tensor, element_weight: Tensor | None, groups: Axes) -> Tensor:
         return aug_norm_impl(
             input,
             groups,
@@ -105,7 +105,7 @@ class _AugBatchNorm(RunningNormLayer):
             alpha=along_channels(self._alpha(), input),
             weight=along_channels(self.weight, input),
             bias=along_channels(self.bias, input),
-            element_weight=share,
+            element_weight=element_weight,
             running=self._running(),
             measured=False,
             empty_ok=True,
@@ -125,29 +125,29 @@ class _AugBatchNorm(RunningNormLayer):
 
 
 class AugBatchNorm1d(_AugBatchNorm):
-    """Batch normalization of ``(N, C)`` or ``(N, C, L)`` around the L^φ center, in the place of BatchNorm1d.
+    """Batch normalization of ``(N, C)`` or ``(N, C, L)`` around the L^φ center, a replacement for BatchNorm1d.
 
         z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
 
     Per channel; c is ``geonorm.functional.center``, s is ``geonorm.functional.spread``. At φ=2 it equals BatchNorm1d.
 
     Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm. ``running_center``, if
-    φ is not 2, follows the center and ``running_scale``, if the spread is not rms, its square. Evaluation is affine.
-    A BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
+    φ is not 2, tracks the center, and ``running_scale``, if the spread is not rms, its square. Evaluation is affine.
+    A BatchNorm state_dict loads strictly. A channel whose statistics are not finite does not change its buffers.
 
     Args:
         num_features: number of channels C.
         eps: added to the squared spread.
-        momentum: how far the running statistics follow each batch; ``None`` for the average over all batches.
+        momentum: how far the running statistics move towards each batch; ``None`` for the average over all batches.
         affine: learn γ and β.
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
-        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+        process_group: in training, compute the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
-            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
-            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are computed, pull samples farther than this many median distances from
+            the joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is a common choice.
+            ``None`` for no guard. Evaluation uses running statistics and needs none. See ``geonorm.functional.guard``.
         phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
@@ -155,9 +155,9 @@ class AugBatchNorm1d(_AugBatchNorm):
         learn_alpha: learn one α per channel, from ``alpha``.
         spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
             the running statistics) or ``"identity"`` (the affine part only).
@@ -177,29 +177,29 @@ class AugBatchNorm1d(_AugBatchNorm):
 
 
 class AugBatchNorm2d(_AugBatchNorm):
-    """Batch normalization of ``(N, C, H, W)`` around the L^φ center, in the place of ``torch.nn.BatchNorm2d``.
+    """Batch normalization of ``(N, C, H, W)`` around the L^φ center, a replacement for ``torch.nn.BatchNorm2d``.
 
         z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
 
     Per channel; c is ``geonorm.functional.center``, s is ``geonorm.functional.spread``. At φ=2 it equals BatchNorm2d.
 
     Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm. ``running_center``, if
-    φ is not 2, follows the center and ``running_scale``, if the spread is not rms, its square. Evaluation is affine.
-    A BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
+    φ is not 2, tracks the center, and ``running_scale``, if the spread is not rms, its square. Evaluation is affine.
+    A BatchNorm state_dict loads strictly. A channel whose statistics are not finite does not change its buffers.
 
     Args:
         num_features: number of channels C.
         eps: added to the squared spread.
-        momentum: how far the running statistics follow each batch; ``None`` for the average over all batches.
+        momentum: how far the running statistics move towards each batch; ``None`` for the average over all batches.
         affine: learn γ and β.
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
-        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+        process_group: in training, compute the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
-            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
-            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are computed, pull samples farther than this many median distances from
+            the joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is a common choice.
+            ``None`` for no guard. Evaluation uses running statistics and needs none. See ``geonorm.functional.guard``.
         phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
@@ -207,9 +207,9 @@ class AugBatchNorm2d(_AugBatchNorm):
         learn_alpha: learn one α per channel, from ``alpha``.
         spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
             the running statistics) or ``"identity"`` (the affine part only).
@@ -229,29 +229,29 @@ class AugBatchNorm2d(_AugBatchNorm):
 
 
 class AugBatchNorm3d(_AugBatchNorm):
-    """Batch normalization of ``(N, C, D, H, W)`` around the L^φ center, in the place of ``torch.nn.BatchNorm3d``.
+    """Batch normalization of ``(N, C, D, H, W)`` around the L^φ center, a replacement for ``torch.nn.BatchNorm3d``.
 
         z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
 
     Per channel; c is ``geonorm.functional.center``, s is ``geonorm.functional.spread``. At φ=2 it equals BatchNorm3d.
 
     Buffers ``running_mean``, ``running_var`` and ``num_batches_tracked`` are those of BatchNorm. ``running_center``, if
-    φ is not 2, follows the center and ``running_scale``, if the spread is not rms, its square. Evaluation is affine.
-    A BatchNorm state_dict loads strictly. A channel whose statistics are not finite leaves its buffers alone.
+    φ is not 2, tracks the center, and ``running_scale``, if the spread is not rms, its square. Evaluation is affine.
+    A BatchNorm state_dict loads strictly. A channel whose statistics are not finite does not change its buffers.
 
     Args:
         num_features: number of channels C.
         eps: added to the squared spread.
-        momentum: how far the running statistics follow each batch; ``None`` for the average over all batches.
+        momentum: how far the running statistics move towards each batch; ``None`` for the average over all batches.
         affine: learn γ and β.
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
-        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+        process_group: in training, compute the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
-            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
-            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are computed, pull samples farther than this many median distances from
+            the joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is a common choice.
+            ``None`` for no guard. Evaluation uses running statistics and needs none. See ``geonorm.functional.guard``.
         phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
@@ -259,9 +259,9 @@ class AugBatchNorm3d(_AugBatchNorm):
         learn_alpha: learn one α per channel, from ``alpha``.
         spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
             the running statistics) or ``"identity"`` (the affine part only).

@@ -1,4 +1,4 @@
-"""AugNorm over the nodes of each graph: in the place of PyTorch Geometric's GraphNorm."""
+"""AugNorm over the nodes of each graph: replaces PyTorch Geometric's GraphNorm."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from ..functional._aug import aug_norm_impl
-from ._base import AugOptions, NormLayer, mask_or_weight, no_running_statistics, pass_through
+from ._base import AugOptions, NormLayer, check_no_running_statistics, mask_or_weight, pass_through
 
 
 class AugGraphNorm(NormLayer):
-    """Graph normalization around the L^φ center, in the place of ``torch_geometric.nn.GraphNorm``.
+    """Graph normalization around the L^φ center, a replacement for ``torch_geometric.nn.GraphNorm``.
 
         z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
 
@@ -31,11 +31,11 @@ class AugGraphNorm(NormLayer):
         learn_alpha: learn one α per feature, from ``alpha``; on by default, as in GraphNorm.
         spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
-        single_element: no effect here: a graph of one node is normalized as any other, as in GraphNorm.
+        single_element: has no effect: a graph of one node is normalized like any other, as in GraphNorm.
 
     Shape:
         - x and output: ``(nodes, in_channels)``; batch: ``(nodes,)``, the graph of each node.
@@ -90,7 +90,7 @@ class AugGraphNorm(NormLayer):
             single_element=single_element,
         )
         self._set_options(options, (in_channels,), (in_channels,), factory)
-        no_running_statistics(self)
+        check_no_running_statistics(self)
         self._affine_parameters((in_channels,), True, True, factory)
         self.reset_parameters()
 

@@ -1,4 +1,4 @@
-"""AugNorm over groups of channels of each sample: in the place of torch's GroupNorm."""
+"""AugNorm over groups of channels of each sample: replaces torch's GroupNorm."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ._base import (
     NormLayer,
     Parameterlike,
     along_channels,
+    check_no_running_statistics,
     mask_or_weight,
-    no_running_statistics,
     pass_through,
 )
 
@@ -34,7 +34,7 @@ class ChannelGroups(NormLayer):
         self.num_groups, self.num_channels = num_groups, num_channels
 
     def _check(self, input: Tensor) -> None:
-        """Torch's errors for the input, with the cure."""
+        """Torch's errors for the input, with how to fix it."""
         if input.dim() < 2:
             raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
         if input.shape[1] != self.num_channels:
@@ -57,14 +57,14 @@ class ChannelGroups(NormLayer):
         return split
 
     def _per_channel(self, parameter: Parameterlike, input: Tensor) -> Parameterlike:
-        """A parameter per channel in the shape that broadcasts to the split input; anything else as it is."""
+        """A parameter per channel in the shape that broadcasts to the split input; anything else unchanged."""
         if not isinstance(parameter, Tensor):
             return parameter
         return parameter.reshape(1, self.num_groups, -1, *[1] * (input.dim() - 2))
 
 
 class AugGroupNorm(ChannelGroups):
-    """Group normalization around the L^φ center, in the place of ``torch.nn.GroupNorm``.
+    """Group normalization around the L^φ center, a replacement for ``torch.nn.GroupNorm``.
 
         z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
 
@@ -85,9 +85,9 @@ class AugGroupNorm(ChannelGroups):
         learn_alpha: learn one α per channel, from ``alpha``.
         spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do with one value per group: ``"error"`` (as torch) or
             ``"identity"`` (the affine part only).
@@ -144,7 +144,7 @@ class AugGroupNorm(ChannelGroups):
             single_element=single_element,
         )
         self._set_options(options, (num_groups,), (num_channels,), factory)
-        no_running_statistics(self)
+        check_no_running_statistics(self)
         self._affine_parameters((num_channels,), affine, affine and bias, factory)
         self.reset_parameters()
 
@@ -153,7 +153,7 @@ class AugGroupNorm(ChannelGroups):
         self._check(input)
         if not input.numel() or self._is_single(input):
             return pass_through(input, along_channels(self.weight, input), along_channels(self.bias, input))
-        share = mask_or_weight(mask, element_weight)
+        element_weight = mask_or_weight(mask, element_weight)
         output, _ = aug_norm_impl(
             self._split(input, input),
             tuple(range(2, input.dim() + 1)),
@@ -161,7 +161,7 @@ class AugGroupNorm(ChannelGroups):
             alpha=self._per_channel(self._alpha(), input),
             weight=self._per_channel(self.weight, input),
             bias=self._per_channel(self.bias, input),
-            element_weight=None if share is None else self._split(share, input),
+            element_weight=None if element_weight is None else self._split(element_weight, input),
             measured=False,
             empty_ok=True,
             **self._function_options(),

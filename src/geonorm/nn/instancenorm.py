@@ -1,4 +1,4 @@
-"""AugNorm over each channel of each sample: in the place of torch's InstanceNorm1d, 2d and 3d."""
+"""AugNorm over each channel of each sample: replaces torch's InstanceNorm1d, 2d and 3d."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ class _AugInstanceNorm(RunningNormLayer):
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         self._check(input)
-        share = mask_or_weight(mask, element_weight)
+        element_weight = mask_or_weight(mask, element_weight)
         if input.dim() == self.spatial_dims + 1:
             return self.forward(
-                input.unsqueeze(0), element_weight=None if share is None else share.unsqueeze(0)
+                input.unsqueeze(0), element_weight=None if element_weight is None else element_weight.unsqueeze(0)
             ).squeeze(0)
         gamma, beta = along_channels(self.weight, input), along_channels(self.bias, input)
         if not input.numel():
             return pass_through(input, gamma, beta)
         dims = tuple(range(2, input.dim()))
         single = input.numel() == input.shape[0] * input.shape[1]
-        if not self._measures() or (single and self.single_element == "running"):
-            return self._evaluate(input, share)
+        if not self._uses_batch_statistics() or (single and self.single_element == "running"):
+            return self._evaluate(input, element_weight)
         if single:
             if self.single_element == "identity":
                 return pass_through(input, gamma, beta)
@@ -93,23 +93,23 @@ class _AugInstanceNorm(RunningNormLayer):
             alpha=along_channels(self._alpha(), input),
             weight=gamma,
             bias=beta,
-            element_weight=share,
+            element_weight=element_weight,
             running=self._running(),
             measured=False,
             empty_ok=True,
             **self._function_options(),
         )[0]
 
-    def _measures(self) -> bool:
-        """As torch's InstanceNorm: what was constructed with buffers, and has lost them, cannot evaluate."""
+    def _uses_batch_statistics(self) -> bool:
+        """Like torch's InstanceNorm: a layer constructed with buffers that were removed cannot evaluate."""
         return self.training or not self.track_running_stats
 
     def _running(self) -> Running | None:
-        """As torch's InstanceNorm: whatever is measured is followed, and batches are not counted."""
+        """Like torch's InstanceNorm: every measured batch updates the buffers, and batches are not counted."""
         plain = self._plain_statistics()
-        if plain is None or not self._measures() or statistics_paused():
+        if plain is None or not self._uses_batch_statistics() or statistics_paused():
             return None
-        return self._following(*plain, self.momentum or 0.0, (0,), None)
+        return self._running_to_update(*plain, self.momentum or 0.0, (0,), None)
 
     def _check(self, input: Tensor) -> None:
         without_batch = self.spatial_dims + 1
@@ -128,7 +128,7 @@ class _AugInstanceNorm(RunningNormLayer):
         )
         if any(value is not None for value in (*self._parameters.values(), *self._buffers.values())):
             raise ValueError(wrong)
-        warnings.warn(f"{wrong}. It has no effect here, since this layer has nothing per channel", stacklevel=3)
+        warnings.warn(f"{wrong}. It has no effect, because this layer has no parameters per channel", stacklevel=3)
 
     def extra_repr(self) -> str:
         """Torch's arguments, then ours."""
@@ -139,7 +139,7 @@ class _AugInstanceNorm(RunningNormLayer):
 
 
 class AugInstanceNorm1d(_AugInstanceNorm):
-    """Instance normalization of ``(N, C, L)`` around the L^φ center, in the place of InstanceNorm1d.
+    """Instance normalization of ``(N, C, L)`` around the L^φ center, a replacement for InstanceNorm1d.
 
         z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
 
@@ -149,7 +149,7 @@ class AugInstanceNorm1d(_AugInstanceNorm):
     Args:
         num_features: number of channels C.
         eps: added to the squared spread.
-        momentum: how far the running statistics follow each batch, if they are tracked.
+        momentum: how far the running statistics move towards each batch, if they are tracked.
         affine: learn γ and β.
         track_running_stats: keep running statistics and use them in evaluation.
         device, dtype: of parameters and buffers.
@@ -161,9 +161,9 @@ class AugInstanceNorm1d(_AugInstanceNorm):
         learn_alpha: learn one α per channel, from ``alpha``.
         spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do with one value per channel and sample: ``"error"`` (as torch), ``"running"`` (use the
             running statistics) or ``"identity"`` (the affine part only).
@@ -183,7 +183,7 @@ class AugInstanceNorm1d(_AugInstanceNorm):
 
 
 class AugInstanceNorm2d(_AugInstanceNorm):
-    """Instance normalization of ``(N, C, H, W)`` around the L^φ center, in the place of InstanceNorm2d.
+    """Instance normalization of ``(N, C, H, W)`` around the L^φ center, a replacement for InstanceNorm2d.
 
         z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
 
@@ -193,7 +193,7 @@ class AugInstanceNorm2d(_AugInstanceNorm):
     Args:
         num_features: number of channels C.
         eps: added to the squared spread.
-        momentum: how far the running statistics follow each batch, if they are tracked.
+        momentum: how far the running statistics move towards each batch, if they are tracked.
         affine: learn γ and β.
         track_running_stats: keep running statistics and use them in evaluation.
         device, dtype: of parameters and buffers.
@@ -205,9 +205,9 @@ class AugInstanceNorm2d(_AugInstanceNorm):
         learn_alpha: learn one α per channel, from ``alpha``.
         spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do with one value per channel and sample: ``"error"`` (as torch), ``"running"`` (use the
             running statistics) or ``"identity"`` (the affine part only).
@@ -227,7 +227,7 @@ class AugInstanceNorm2d(_AugInstanceNorm):
 
 
 class AugInstanceNorm3d(_AugInstanceNorm):
-    """Instance normalization of ``(N, C, D, H, W)`` around the L^φ center, in the place of InstanceNorm3d.
+    """Instance normalization of ``(N, C, D, H, W)`` around the L^φ center, a replacement for InstanceNorm3d.
 
         z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
 
@@ -237,7 +237,7 @@ class AugInstanceNorm3d(_AugInstanceNorm):
     Args:
         num_features: number of channels C.
         eps: added to the squared spread.
-        momentum: how far the running statistics follow each batch, if they are tracked.
+        momentum: how far the running statistics move towards each batch, if they are tracked.
         affine: learn γ and β.
         track_running_stats: keep running statistics and use them in evaluation.
         device, dtype: of parameters and buffers.
@@ -249,9 +249,9 @@ class AugInstanceNorm3d(_AugInstanceNorm):
         learn_alpha: learn one α per channel, from ``alpha``.
         spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do with one value per channel and sample: ``"error"`` (as torch), ``"running"`` (use the
             running statistics) or ``"identity"`` (the affine part only).

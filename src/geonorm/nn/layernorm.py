@@ -1,4 +1,4 @@
-"""AugNorm over the features of each sample: in the place of torch's LayerNorm."""
+"""AugNorm over the features of each sample: replaces torch's LayerNorm."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ..functional._aug import aug_norm_impl
-from ._base import AugOptions, NormLayer, mask_or_weight, no_running_statistics, pass_through
+from ._base import AugOptions, NormLayer, check_no_running_statistics, mask_or_weight, pass_through
 
 
 class AugLayerNorm(NormLayer):
-    """Layer normalization over the last dimensions around the L^φ center, in the place of ``torch.nn.LayerNorm``.
+    """Layer normalization over the last dimensions around the L^φ center, a replacement for ``torch.nn.LayerNorm``.
 
         z = x − α·c(x)        y = γ · z / √(s(z)² + eps) + β
 
@@ -33,9 +33,9 @@ class AugLayerNorm(NormLayer):
         learn_alpha: learn one α per element of ``normalized_shape``, from ``alpha``.
         spread: ``"rms"``, ``"mean_abs"``, ``"max_abs"``, ``"robust"``, or an exponent in [1, ∞].
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do with one value per group: ``"error"`` (normalize it to β, as torch) or
             ``"identity"`` (the affine part only).
@@ -94,12 +94,12 @@ class AugLayerNorm(NormLayer):
             single_element=single_element,
         )
         self._set_options(options, (), shape, factory)
-        no_running_statistics(self)
+        check_no_running_statistics(self)
         self._affine_parameters(shape, elementwise_affine, elementwise_affine and bias, factory)
         self.reset_parameters()
         # In evaluation torch's TransformerEncoderLayer skips its norms and calls a fused kernel with their weights,
         # unless one of them has a hook.
-        self.register_forward_pre_hook(_be_called)
+        self.register_forward_pre_hook(_disable_fast_path)
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
@@ -127,21 +127,23 @@ class AugLayerNorm(NormLayer):
             **self._function_options(),
         )[0]
 
-    def _jagged(self, input: Tensor, share: Tensor | None) -> Tensor:
-        """Rows of unlike numbers of tokens, one behind the other: each token is a group, wherever it stands."""
+    def _jagged(self, input: Tensor, element_weight: Tensor | None) -> Tensor:
+        """Normalize a jagged tensor: its tokens lie one behind the other, and each is a group of its own."""
         rank, ragged = len(self.normalized_shape), input._ragged_idx  # type: ignore[attr-defined]
-        if share is not None and not (share.is_nested and share.shape == input.shape):
+        if element_weight is not None and not (element_weight.is_nested and element_weight.shape == input.shape):
+            kind = "another one" if element_weight.is_nested else f"a tensor of shape {tuple(element_weight.shape)}"
             raise ValueError(
-                "expected mask or element_weight to be a jagged nested tensor of the same shape as the input (got "
-                f"{'another one' if share.is_nested else f'a plain tensor of shape {tuple(share.shape)}'}); "
-                "tokens that are not there need no mask"
+                "expected mask or element_weight to be a jagged nested tensor of the same shape as the input "
+                f"(got {kind}); missing tokens need no mask"
             )
         if ragged >= input.dim() - rank:
             raise RuntimeError(
                 f"Given normalized_shape={list(self.normalized_shape)}, expected an input whose last {rank} dimensions "
                 f"are not ragged (got dimension {ragged} of {input.dim()} ragged); pad it and mask the padding"
             )
-        output = self.forward(input.values(), element_weight=None if share is None else share.values())
+        output = self.forward(
+            input.values(), element_weight=None if element_weight is None else element_weight.values()
+        )
         jagged: Any = input
         return torch.nested.nested_tensor_from_jagged(
             output, jagged.offsets(), lengths=jagged.lengths(), jagged_dim=ragged
@@ -153,5 +155,8 @@ class AugLayerNorm(NormLayer):
         return f"{self.normalized_shape}, eps={self.eps}, {affine}, {self._describe()}"
 
 
-def _be_called(layer: AugLayerNorm, inputs: tuple[Tensor, ...]) -> None:
-    """A hook that does nothing but be there."""
+def _disable_fast_path(layer: AugLayerNorm, inputs: tuple[Tensor, ...]) -> None:
+    """A hook that does nothing; its presence makes torch call the layer."""
+
+
+_be_called = _disable_fast_path  # its name in models that 0.1 pickled

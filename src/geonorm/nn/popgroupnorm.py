@@ -7,13 +7,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ._base import mask_or_weight, no_running_statistics
+from ._base import check_no_running_statistics, mask_or_weight
 from ._pop import PopLayer, PopOptions
 from .groupnorm import ChannelGroups
 
 
 class PopGroupNorm(PopLayer, ChannelGroups):
-    """POP-Norm over groups of channels of each sample, to stand before an operation.
+    """POP-Norm over groups of channels of each sample, to be placed before an operation.
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
@@ -34,12 +34,12 @@ class PopGroupNorm(PopLayer, ChannelGroups):
         learn_phi: learn φ inside ``phi_range``, one per group, from ``phi``.
         phi_range: the open range of a learned φ.
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do with one value per group: ``"error"`` (as torch) or
-            ``"identity"`` (the input as it is).
+            ``"identity"`` (return the input).
 
     Shape:
         - Input and output: ``(N, C, *)``.
@@ -97,7 +97,7 @@ class PopGroupNorm(PopLayer, ChannelGroups):
             single_element=single_element,
         )
         self._set_pop(options, (num_groups,), num_channels, factory)
-        no_running_statistics(self)
+        check_no_running_statistics(self)
         self._affine_parameters((num_channels,), affine and self.scale, affine and bias and self.center, factory)
         self.reset_parameters()
 
@@ -106,12 +106,12 @@ class PopGroupNorm(PopLayer, ChannelGroups):
         self._check(input)
         if not input.numel() or self._is_single(input):
             return input.clone()
-        share = mask_or_weight(mask, element_weight)
+        element_weight = mask_or_weight(mask, element_weight)
         output, _ = self._pop(
             self._split(input, input),
             tuple(range(2, input.dim() + 1)),
             lambda parameter: self._per_channel(parameter, input),
-            None if share is None else self._split(share, input),
+            None if element_weight is None else self._split(element_weight, input),
         )
         return output.flatten(1, 2)
 

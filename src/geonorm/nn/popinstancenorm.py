@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ._base import along_channels, check_batch_input, mask_or_weight, no_running_statistics
+from ._base import along_channels, check_batch_input, check_no_running_statistics, mask_or_weight
 from ._pop import PopLayer, PopOptions
 
 
@@ -58,7 +58,7 @@ class _PopInstanceNorm(PopLayer):
             single_element=single_element,
         )
         self._set_pop(options, (num_features,), num_features, factory)
-        no_running_statistics(self)
+        check_no_running_statistics(self)
         self._affine_parameters((num_features,), affine and self.scale, affine and bias and self.center, factory)
         self.reset_parameters()
 
@@ -74,8 +74,8 @@ class _PopInstanceNorm(PopLayer):
                 f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}; "
                 "choose single_element='identity'"
             )
-        share = mask_or_weight(mask, element_weight)
-        return self._pop(input, tuple(range(2, input.dim())), lambda p: along_channels(p, input), share)[0]
+        element_weight = mask_or_weight(mask, element_weight)
+        return self._pop(input, tuple(range(2, input.dim())), lambda p: along_channels(p, input), element_weight)[0]
 
     def extra_repr(self) -> str:
         """The arguments."""
@@ -83,7 +83,7 @@ class _PopInstanceNorm(PopLayer):
 
 
 class PopInstanceNorm1d(_PopInstanceNorm):
-    """POP-Norm of ``(N, C, L)`` over the positions of each channel of each sample, to stand before an operation.
+    """POP-Norm of ``(N, C, L)`` over the positions of each channel of each sample, placed before an operation.
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
@@ -103,12 +103,12 @@ class PopInstanceNorm1d(_PopInstanceNorm):
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do with one value per channel and sample: ``"error"`` (as torch) or
-            ``"identity"`` (the input as it is).
+            ``"identity"`` (return the input).
 
     Shape:
         - Input and output: ``(N, C, L)``.
@@ -124,7 +124,7 @@ class PopInstanceNorm1d(_PopInstanceNorm):
 
 
 class PopInstanceNorm2d(_PopInstanceNorm):
-    """POP-Norm of ``(N, C, H, W)`` over the positions of each channel of each sample, to stand before an operation.
+    """POP-Norm of ``(N, C, H, W)`` over the positions of each channel of each sample, placed before an operation.
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
@@ -144,12 +144,12 @@ class PopInstanceNorm2d(_PopInstanceNorm):
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do with one value per channel and sample: ``"error"`` (as torch) or
-            ``"identity"`` (the input as it is).
+            ``"identity"`` (return the input).
 
     Shape:
         - Input and output: ``(N, C, H, W)``.
@@ -165,7 +165,7 @@ class PopInstanceNorm2d(_PopInstanceNorm):
 
 
 class PopInstanceNorm3d(_PopInstanceNorm):
-    """POP-Norm of ``(N, C, D, H, W)`` over the positions of each channel of each sample, to stand before an operation.
+    """POP-Norm of ``(N, C, D, H, W)`` over the positions of each channel of each sample, placed before an operation.
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
@@ -185,12 +185,12 @@ class PopInstanceNorm3d(_PopInstanceNorm):
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do with one value per channel and sample: ``"error"`` (as torch) or
-            ``"identity"`` (the input as it is).
+            ``"identity"`` (return the input).
 
     Shape:
         - Input and output: ``(N, C, D, H, W)``.

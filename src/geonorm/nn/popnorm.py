@@ -1,4 +1,4 @@
-"""POP-Norm over the batch: meant to stand before a convolution or linear map, with the shift inside and a divisor κ."""
+"""POP-Norm over the batch: placed before a convolution or linear map, with the shift inside and a divisor κ."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..functional import NormStatistics
 from ..functional._arguments import spread_power
 from ..functional._pop import pop_parameters
 from ..functional._pull import pull
-from ..ops import Axes, TooFewValues, follow
+from ..ops import Axes, TooFewValues, move_towards_
 from ..ops.torch.guard import judge_samples
 from ._base import along_channels, check_batch_input, mask_or_weight
 from ._pop import PopLayer, PopOptions
-from ._running import CENTER, SCALE, Kin, RunningNormLayer, choose, values_per_channel
+from ._running import CENTER, SCALE, BufferPair, RunningNormLayer, choose, values_per_channel
 
 
 class _PopNorm(PopLayer, RunningNormLayer):
@@ -84,7 +84,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Running statistics of standard normal data, as torch starts them."""
+        """Reset running statistics to those of standard normal data, as torch does."""
         super().reset_running_stats()
         for buffer in (self.running_upper, self.running_lower):
             if buffer is not None:
@@ -93,25 +93,25 @@ class _PopNorm(PopLayer, RunningNormLayer):
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
         check_batch_input(self, input)
-        share = mask_or_weight(mask, element_weight)
+        element_weight = mask_or_weight(mask, element_weight)
         groups = self._groups(input)
         values = values_per_channel(input, groups)
         if values == 0 or (values == 1 and self.training):
-            return self._few(input, share, values)
-        if not self._measures():
-            return self._evaluate(input, share)
+            return self._few_values(input, element_weight, values)
+        if not self._uses_batch_statistics():
+            return self._evaluate(input, element_weight)
         try:
-            return self._normalized(input, share, groups)
+            return self._normalized(input, element_weight, groups)
         except TooFewValues as found:
-            return self._few(input, share, found.number)
+            return self._few_values(input, element_weight, found.number)
 
-    def _few(self, input: Tensor, share: Tensor | None, values: float) -> Tensor:
-        """A batch of one value per channel in training, or of none."""
+    def _few_values(self, input: Tensor, element_weight: Tensor | None, values: float) -> Tensor:
+        """The output for a batch with one value per channel in training, or none."""
         if values == 0:
             self._count_batch()
             return input.clone()
         if self.single_element == "running":
-            return self._evaluate(input, share)
+            return self._evaluate(input, element_weight)
         if self.single_element == "identity":
             return input.clone()
         raise ValueError(
@@ -119,46 +119,54 @@ class _PopNorm(PopLayer, RunningNormLayer):
             "larger batch, drop the last one, or choose single_element='running' or 'identity'"
         )
 
-    def _normalized(self, input: Tensor, share: Tensor | None, groups: Axes) -> Tensor:
+    def _normalized(self, input: Tensor, element_weight: Tensor | None, groups: Axes) -> Tensor:
         running = self._running()
         extremes = running is not None and self.running_upper is not None
         output, statistics = self._pop(
-            input, groups, lambda p: along_channels(p, input), share, running, extremes, **self._guard_options()
+            input,
+            groups,
+            lambda p: along_channels(p, input),
+            element_weight,
+            running,
+            extremes,
+            **self._guard_options(),
         )
         if extremes and running is not None and statistics is not None:
-            self._follow_extremes(input, statistics, groups, share, running.factor)
+            self._update_extremes(input, statistics, groups, element_weight, running.factor)
         return output
 
     @torch.no_grad()
-    def _follow_extremes(
+    def _update_extremes(
         self,
         input: Tensor,
         statistics: NormStatistics,
         groups: Axes,
-        share: Tensor | None,
+        element_weight: Tensor | None,
         factor: float | Tensor,
     ) -> None:
-        """The largest |z| depends on the shift: both ends are followed, and evaluation adds the shift to them."""
+        """Update both running ends. The largest |z| depends on the shift, which evaluation adds to the ends."""
         if self.running_upper is None or self.running_lower is None:
             return
         center = statistics.center.detach()
         values = input.detach().to(center.dtype)
         if self.guard is not None:
-            verdict = judge_samples(values, self.guard, share, groups)
+            verdict = judge_samples(values, self.guard, element_weight, groups)
             values = pull(values, verdict.factor, verdict.center)
             values = torch.where(values.isnan(), center, values)
-        if share is not None:
-            values = torch.where((share > 0).expand_as(values), values, center)  # ignored: neither end
+        if element_weight is not None:
+            values = torch.where(
+                (element_weight > 0).expand_as(values), values, center
+            )  # ignored values must not be an end
         low, high = groups.extremes(values)
         for buffer, end in ((self.running_upper, high - center), (self.running_lower, center - low)):
-            follow(buffer, torch.where(statistics.mass > 0, end, math.nan), factor)
+            move_towards_(buffer, torch.where(statistics.mass > 0, end, math.nan), factor)
 
     @torch.no_grad()
-    def _take_over(self, kin: Kin, stale: bool | Tensor) -> None:
-        super()._take_over(kin, stale)
+    def _adopt_changes(self, pair: BufferPair, stale: bool | Tensor) -> None:
+        super()._adopt_changes(pair, stale)
         for end in (self.running_upper, self.running_lower):
-            if kin is SCALE and end is not None:
-                end.copy_(choose(stale, self._guess(kin).sqrt(), end))
+            if pair is SCALE and end is not None:
+                end.copy_(choose(stale, self._estimate(pair).sqrt(), end))
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         mean, var = self._needed_statistics()
@@ -169,13 +177,13 @@ class _PopNorm(PopLayer, RunningNormLayer):
         removed = alpha * center
         removed = removed if inside is None else removed - inside
         if not self.scale:
-            return removed, torch.ones_like(center) - self.eps, gamma, outside  # the root of it and ε is 1
-        # The spread is about 0 of x itself when scaling comes first, else of x − removed.
+            return removed, torch.ones_like(center) - self.eps, gamma, outside  # √(variance + ε) is 1
+        # The spread is that of x itself if scaling comes first, else that of x − removed.
         about = torch.zeros_like(center) if self.order == "scale_first" else removed
         if self.running_upper is not None and self.running_lower is not None:
             gap = center - about
             ends = torch.maximum(self.running_upper + gap, self.running_lower - gap)
-            variance = choose(self._stale(SCALE), self._guess(SCALE), ends.square())
+            variance = choose(self._stale(SCALE), self._estimate(SCALE), ends.square())
         elif self.running_scale is not None:
             variance = self._current(SCALE).clone()
         else:
@@ -193,7 +201,7 @@ class _PopNorm(PopLayer, RunningNormLayer):
 
 
 class PopNorm1d(_PopNorm):
-    """POP-Norm of ``(N, C)`` or ``(N, C, L)`` over the batch, to stand before a convolution or linear map.
+    """POP-Norm of ``(N, C)`` or ``(N, C, L)`` over the batch, to be placed before a convolution or linear map.
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
@@ -204,16 +212,16 @@ class PopNorm1d(_PopNorm):
     Args:
         num_features: number of channels C.
         eps: added to the squared spread.
-        momentum: how far the running statistics follow each batch; ``None`` for the average over all batches.
+        momentum: how far the running statistics move towards each batch; ``None`` for the average over all batches.
         affine: learn γ and the shift β.
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn the shift β too.
-        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+        process_group: in training, compute the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
-            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
-            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are computed, pull samples farther than this many median distances from
+            the joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is a common choice.
+            ``None`` for no guard. Evaluation uses running statistics and needs none. See ``geonorm.functional.guard``.
         kappa: the divisor κ.
         spread: ``"rms"``, ``"mean_abs"`` or ``"max_abs"`` (l2, l1, l∞), ``"robust"``, or an exponent in [1, ∞].
         center: whether to subtract the center.
@@ -224,12 +232,12 @@ class PopNorm1d(_PopNorm):
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
-            the running statistics) or ``"identity"`` (the input as it is).
+            the running statistics) or ``"identity"`` (return the input).
 
     Shape:
         - Input and output: ``(N, C)`` or ``(N, C, L)``.
@@ -245,7 +253,7 @@ class PopNorm1d(_PopNorm):
 
 
 class PopNorm2d(_PopNorm):
-    """POP-Norm of ``(N, C, H, W)`` over the batch, to stand before a convolution or linear map.
+    """POP-Norm of ``(N, C, H, W)`` over the batch, to be placed before a convolution or linear map.
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
@@ -256,16 +264,16 @@ class PopNorm2d(_PopNorm):
     Args:
         num_features: number of channels C.
         eps: added to the squared spread.
-        momentum: how far the running statistics follow each batch; ``None`` for the average over all batches.
+        momentum: how far the running statistics move towards each batch; ``None`` for the average over all batches.
         affine: learn γ and the shift β.
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn the shift β too.
-        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+        process_group: in training, compute the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
-            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
-            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are computed, pull samples farther than this many median distances from
+            the joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is a common choice.
+            ``None`` for no guard. Evaluation uses running statistics and needs none. See ``geonorm.functional.guard``.
         kappa: the divisor κ.
         spread: ``"rms"``, ``"mean_abs"`` or ``"max_abs"`` (l2, l1, l∞), ``"robust"``, or an exponent in [1, ∞].
         center: whether to subtract the center.
@@ -276,12 +284,12 @@ class PopNorm2d(_PopNorm):
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
-            the running statistics) or ``"identity"`` (the input as it is).
+            the running statistics) or ``"identity"`` (return the input).
 
     Shape:
         - Input and output: ``(N, C, H, W)``.
@@ -297,7 +305,7 @@ class PopNorm2d(_PopNorm):
 
 
 class PopNorm3d(_PopNorm):
-    """POP-Norm of ``(N, C, D, H, W)`` over the batch, to stand before a convolution or linear map.
+    """POP-Norm of ``(N, C, D, H, W)`` over the batch, to be placed before a convolution or linear map.
 
         z = x − c(x) + β        y = (γ/κ) · z / √(s(z)² + eps)
 
@@ -308,16 +316,16 @@ class PopNorm3d(_PopNorm):
     Args:
         num_features: number of channels C.
         eps: added to the squared spread.
-        momentum: how far the running statistics follow each batch; ``None`` for the average over all batches.
+        momentum: how far the running statistics move towards each batch; ``None`` for the average over all batches.
         affine: learn γ and the shift β.
         track_running_stats: keep running statistics for evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn the shift β too.
-        process_group: in training, take the statistics over all processes of this group; ``"world"`` for torch's
+        process_group: in training, compute the statistics over all processes of this group; ``"world"`` for torch's
             default group. See ``geonorm.sync``.
-        guard: before the statistics of a batch are taken, pull samples farther than this many median distances from the
-            joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is the usual radius.
-            ``None`` for no guard. Running statistics need none in evaluation. See ``geonorm.functional.guard``.
+        guard: before the statistics of a batch are computed, pull samples farther than this many median distances from
+            the joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is a common choice.
+            ``None`` for no guard. Evaluation uses running statistics and needs none. See ``geonorm.functional.guard``.
         kappa: the divisor κ.
         spread: ``"rms"``, ``"mean_abs"`` or ``"max_abs"`` (l2, l1, l∞), ``"robust"``, or an exponent in [1, ∞].
         center: whether to subtract the center.
@@ -328,12 +336,12 @@ class PopNorm3d(_PopNorm):
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         spread_phi: exponent of the robust spread.
-        spread_floor: floor of the robust spread, as a share of the mean deviation; 0 for none.
-        grad_floor: values closer to the center than this share of the spread get no larger part of the gradient;
-            calms training for φ < 1.5. 0 for the exact gradient.
+        spread_floor: floor of the robust spread, as a fraction of the mean deviation; 0 for none.
+        grad_floor: in backward, clamp distances to the center at this fraction of the spread; stabilizes training for
+            φ < 1.5. 0 for the exact gradient.
         sweeps: a fixed number of sweeps of the solver, for compiled graphs; ``None`` for the adaptive stop.
         single_element: what to do in training with one value per channel: ``"error"`` (as torch), ``"running"`` (use
-            the running statistics) or ``"identity"`` (the input as it is).
+            the running statistics) or ``"identity"`` (return the input).
 
     Shape:
         - Input and output: ``(N, C, D, H, W)``.

@@ -24,13 +24,13 @@ class Norm(NamedTuple):
     """One named normalization.
 
     Attributes:
-        name: how a spec calls it.
-        line: what it is, in one line.
-        build: from (channels, dim, arguments) to a layer; ``None`` for those that act on weights.
-        implied: arguments that the name stands for; a spec may change them.
+        name: its name in a spec.
+        line: a description in one line.
+        build: makes a layer from (channels, dim, arguments); ``None`` for those that act on weights.
+        implied: default arguments of this name; a spec may change them.
         axes: which values form a group: ``"batch"``, ``"layer"``, ``"group"``, ``"instance"``, ``"graph"``; ``"same"``
             for those of the layer it replaces, ``"weight"`` for rows of weights, ``"none"`` for no normalization.
-        before: whether it stands before the operation rather than behind it.
+        before: whether it is placed before the operation instead of behind it.
     """
 
     name: str
@@ -66,7 +66,7 @@ def _torch_twin(stem: str) -> Builder:
 
 def _group(layer: Callable[..., nn.Module]) -> Builder:
     def build(channels: int, dim: int, groups: int | None = None, **arguments: Any) -> nn.Module:
-        if groups is None:  # the usual 32, or as many of them as divide the channels
+        if groups is None:  # 32, or the largest number of them that divides the channels
             groups = math.gcd(channels, 32)
         if groups < 1 or channels % groups:
             raise ValueError(f"expected groups to divide the {channels} channels (got groups={groups})")
@@ -110,9 +110,11 @@ NORMS: dict[str, Norm] = {
             {},
             "instance",
         ),
-        Norm("graphnorm", "GraphNorm: mean, a learned share of it, and rms over each graph", _graph_twin, {}, "graph"),
+        Norm(
+            "graphnorm", "GraphNorm: mean, a learned fraction of it, and rms over each graph", _graph_twin, {}, "graph"
+        ),
         Norm("aug", "AugNorm over the groups of the layer it replaces; BatchNorm's by default", _AUG_BATCH, {}, "same"),
-        Norm("augbn", "AugNorm over the batch: the L^φ center in the place of the mean", _AUG_BATCH, {}),
+        Norm("augbn", "AugNorm over the batch: the L^φ center instead of the mean", _AUG_BATCH, {}),
         Norm("augln", "AugNorm over the features of each sample", _of_channels(layernorm.AugLayerNorm), {}, "layer"),
         Norm("auggroup", "AugNorm over groups of channels", _group(groupnorm.AugGroupNorm), {}, "group"),
         Norm(
@@ -124,25 +126,25 @@ NORMS: dict[str, Norm] = {
         ),
         Norm(
             "auggraph",
-            "AugNorm over each graph, with a learned share of the center",
+            "AugNorm over each graph, with a learned fraction of the center",
             _of_channels(graphnorm.AugGraphNorm),
             {},
             "graph",
         ),
         Norm("diffphi", "AugNorm over the batch with φ learned per channel", _AUG_BATCH, {"learn_phi": True}),
-        Norm("median", "median in the place of the mean: AugNorm at φ=1", _AUG_BATCH, {"phi": 1.0}),
-        Norm("midrange", "midrange in the place of the mean: AugNorm at φ=∞", _AUG_BATCH, {"phi": math.inf}),
-        Norm("l1bn", "mean, and mean deviation in the place of rms", _AUG_BATCH, {"phi": 2.0, "spread": "mean_abs"}),
+        Norm("median", "median instead of the mean: AugNorm at φ=1", _AUG_BATCH, {"phi": 1.0}),
+        Norm("midrange", "midrange instead of the mean: AugNorm at φ=∞", _AUG_BATCH, {"phi": math.inf}),
+        Norm("l1bn", "mean, and mean deviation instead of rms", _AUG_BATCH, {"phi": 2.0, "spread": "mean_abs"}),
         Norm(
             "rangebn",
-            "midrange, and largest deviation in the place of rms",
+            "midrange, and largest deviation instead of rms",
             _AUG_BATCH,
             {"phi": math.inf, "spread": "max_abs"},
         ),
         Norm("robustbn", "robust center and robust spread over the batch", _AUG_BATCH, {"spread": "robust"}),
         Norm(
             "guardbn",
-            "BatchNorm that broken samples cannot break: far samples are pulled in before anything is measured",
+            "BatchNorm that tolerates broken samples: far samples are pulled in before anything is measured",
             _AUG_BATCH,
             {"phi": 2.0, "guard": 3.0},
         ),
@@ -156,7 +158,7 @@ NORMS: dict[str, Norm] = {
             True,
         ),
         Norm("popgroup", "POP-Norm over groups of channels", _group(popgroupnorm.PopGroupNorm), {}, "group", True),
-        Norm("wn", "weight normalization: length and direction of each row apart (torch)", None, {}, "weight"),
+        Norm("wn", "weight normalization: separate length and direction of each row (torch)", None, {}, "weight"),
         Norm("ws", "weight standardization: rows of mean 0 and variance 1", None, {}, "weight"),
         Norm("cwn", "centered weight normalization: rows of mean 0 and length 1", None, {}, "weight"),
         Norm("sn", "spectral normalization: largest singular value 1 (torch)", None, {}, "weight"),
@@ -175,12 +177,12 @@ _VALUES = {
 
 
 def norms() -> dict[str, str]:
-    """All known normalizations: name to one line of what it is.
+    """All known normalizations: a dict from name to a one-line description.
 
     Examples:
         >>> import geonorm
         >>> geonorm.norms()["augbn"]
-        'AugNorm over the batch: the L^φ center in the place of the mean'
+        'AugNorm over the batch: the L^φ center instead of the mean'
     """
     return {norm.name: norm.line for norm in NORMS.values()}
 
@@ -214,17 +216,17 @@ def parse_spec(spec: str | Spec) -> Spec:
 
 
 def unknown(what: str, name: object, names: Iterable[str]) -> str:
-    """The words for a name, or whatever stands in its place, that nobody has: the closest one, and all there are.
+    """The message for an unknown name: the closest known one, and a list of all.
 
     Examples:
         >>> from geonorm.nn.specs import unknown
         >>> unknown("fruit", "aple", ["apple", "pear"])
-        "unknown fruit 'aple'; did you mean 'apple'? known are apple, pear"
+        "unknown fruit 'aple'; did you mean 'apple'? known: apple, pear"
     """
     names = list(names)
     close = difflib.get_close_matches(str(name), names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"unknown {what} {name!r}; {hint}known are {', '.join(names)}"
+    return f"unknown {what} {name!r}; {hint}known: {', '.join(names)}"
 
 
 def parse_call(text: str, such_as: str) -> tuple[str, dict[str, Any]]:
@@ -244,7 +246,7 @@ def parse_call(text: str, such_as: str) -> tuple[str, dict[str, Any]]:
 
 
 def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> Any:
-    """A layer from its spec, or a constructor of layers to hand to a model.
+    """A layer from its spec, or a constructor of layers to pass to a model.
 
         create_norm("augbn(phi=1.5)", 64)              the layer AugBatchNorm2d(64, phi=1.5)
         create_norm("augbn(phi=1.5)")                  a callable of the channel count, for ``norm_layer=``
@@ -269,7 +271,7 @@ def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> 
     build = parsed.norm.build
     if build is None:
         raise ValueError(
-            f"{parsed.norm.name!r} ({parsed.norm.line}) acts on the weights of an operation and is no layer; "
+            f"{parsed.norm.name!r} ({parsed.norm.line}) acts on the weights of an operation and is not a layer; "
             f"put it into a model with geonorm.convert(model, {str(parsed)!r})"
         )
     if dim not in (1, 2, 3):
@@ -283,14 +285,14 @@ def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> 
 
     if channels is None:
         groups = parsed.arguments.get("groups")
-        # Mistakes in the arguments show here, not deep in a model. Which channels there will be is not known yet.
+        # Try it now, so that wrong arguments raise here and not deep in a model. The real channels are not known yet.
         make(groups if isinstance(groups, int) and groups > 0 else 32)
         return make
     return make(channels)
 
 
 def _cure(spec: Spec) -> str:
-    """What to write in the place of a spec that asks a layer of torch for a guard."""
+    """What to write instead of a spec with a guard for a layer of torch."""
     of_torch = spec.norm.name in ("bn", "ln", "gn", "in")
     return "; a guard is for norms over the batch: guardbn is BatchNorm with one" * (
         of_torch and "guard" in spec.arguments
@@ -298,7 +300,7 @@ def _cure(spec: Spec) -> str:
 
 
 def _split(inside: str) -> list[str]:
-    """Arguments at the top level: commas inside brackets do not part them."""
+    """Arguments at the top level: commas inside brackets do not separate them."""
     parts, depth, start = [], 0, 0
     for i, character in enumerate(inside):
         depth += (character in "([") - (character in ")]")

@@ -12,14 +12,14 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class _RowNorm(nn.Module):
-    """Rows of a weight (all but dimension 0) put onto a sphere around 0 and orthogonal to constants."""
+    """Projects the rows of a weight (all but dimension 0) onto a sphere around 0, orthogonal to constants."""
 
     def __init__(self, eps: float = 1e-5) -> None:
         super().__init__()
         self.eps = eps
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Any weight may stand behind the parametrization; assigning one keeps it as it is."""
+        """Assigning a weight stores it unchanged: any weight is valid input of the parametrization."""
         return weight
 
     def extra_repr(self) -> str:
@@ -133,7 +133,7 @@ def _parametrize(module: Module, name: str, parametrization: nn.Module) -> Modul
         found = tuple(weight.shape) if isinstance(weight, torch.Tensor) else type(weight).__name__
         raise ValueError(
             f"expected {type(module).__name__}.{name} to be a weight of at least two dimensions (got {found}); "
-            "weight-side normalization goes onto Linear and Conv layers"
+            "weight normalizations are for Linear and Conv layers"
         )
     parametrize.register_parametrization(module, name, parametrization)
     return module

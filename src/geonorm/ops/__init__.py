@@ -1,16 +1,16 @@
-"""How the few hot functions run: what a normalization is, the registered operators, and one folder per backend."""
+"""How the hot functions run: the definition of a normalization, the registered operators, one folder per backend."""
 
 from . import schema as schema  # registers the operators
 from .checks import can_read_values, check_values
 from .choose import describe as describe_backend
 from .choose import using_backend
-from .eager import center, may_call_directly, must_stay_open, normalize, normalize_backward, spread, update
+from .eager import center, may_call_directly, needs_plain_operations, normalize, normalize_backward, spread, update
 from .grouping import Axes, Grouping, Segments, TooFewValues, power_of_two, unit_weight
 from .learned import LearnedPhi
 from .problem import Incoming, Inputs, NormStatistics, Result, Rule, Saved
-from .running import Running, follow, pause_statistics, refresh_seen, statistics_paused, update_running_stats_
+from .running import Running, move_towards_, pause_statistics, refresh_copies, statistics_paused, update_running_stats_
 from .torch.center import Center
-from .torch.guard import Verdict, count_guarded, judge
+from .torch.guard import Verdict, count_guarded, judge_moments
 
 __all__ = [
     "Axes",
@@ -32,15 +32,15 @@ __all__ = [
     "check_values",
     "count_guarded",
     "describe_backend",
-    "follow",
-    "judge",
+    "judge_moments",
     "may_call_directly",
-    "must_stay_open",
+    "move_towards_",
+    "needs_plain_operations",
     "normalize",
     "normalize_backward",
     "pause_statistics",
     "power_of_two",
-    "refresh_seen",
+    "refresh_copies",
     "spread",
     "statistics_paused",
     "unit_weight",

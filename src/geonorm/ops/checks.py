@@ -1,4 +1,4 @@
-"""Errors that only the data can tell. Inside an operator they are raised in compiled graphs and under vmap too."""
+"""Checks that need the data. Inside an operator they also raise in compiled graphs and under vmap."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .grouping import Axes, Grouping, Segments
 
 
 def can_read_values(*values: Tensor | None) -> bool:
-    """May Python read these tensors?
+    """Whether Python may read the values of these tensors.
 
-    Not while a compiler traces, in a torch.func transform, of tensors that are shapes alone, or on a device other than
-    the CPU: reading there would mean waiting for it.
+    Not while a compiler traces, under a torch.func transform, or if a tensor is fake. Not on a device other than the
+    CPU either: a read would wait for the device.
     """
     if torch.compiler.is_compiling():
         return False
@@ -29,12 +29,12 @@ def _is_opaque(value: Tensor) -> bool:
 
 
 def exports_to_onnx() -> bool:
-    """Is the graph that is being traced one for ONNX, which has fewer operators than torch?"""
+    """Whether the graph being traced is for ONNX, which has fewer operators than torch."""
     return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
 
 
 def check_exponent(phi: Tensor) -> None:
-    """φ ≥ 1, and a number."""
+    """Raise unless φ ≥ 1 everywhere; NaN raises too."""
     if not bool((phi >= 1).all()):
         worst = math.nan if bool(phi.isnan().any()) else float(phi.min())
         raise ValueError(
@@ -44,7 +44,7 @@ def check_exponent(phi: Tensor) -> None:
 
 
 def check_values(weight: Tensor | None, groups: Grouping, empty_ok: bool = False) -> None:
-    """Weights are usable and segments exist. Says nothing where the data cannot be read.
+    """Raise unless weights are usable and segments are in range. Does nothing where the data cannot be read.
 
     ``empty_ok``: a group may have no weight above 0.
     """
@@ -67,7 +67,7 @@ def _check_weight(weight: Tensor, groups: Grouping, empty_ok: bool) -> None:
         empty = (
             ~groups.here.max(some).bool().flatten()
             if some.numel()
-            else torch.ones(_kept(some, groups), dtype=torch.bool)
+            else torch.ones(_group_count(some, groups), dtype=torch.bool)
         )
     if isinstance(groups, Axes) and groups.joint:  # all processes raise, or none
         flags = groups.gather(torch.cat([wrong, ~empty]).to(torch.uint8)).bool()
@@ -82,6 +82,6 @@ def _check_weight(weight: Tensor, groups: Grouping, empty_ok: bool) -> None:
         )
 
 
-def _kept(values: Tensor, groups: Axes) -> int:
-    """How many groups there are."""
+def _group_count(values: Tensor, groups: Axes) -> int:
+    """The number of groups."""
     return math.prod([n for d, n in enumerate(values.shape) if d not in groups.dims])

@@ -1,7 +1,7 @@
 """Which backend serves which device, and why; and the functions behind the operators.
 
-``GEONORM_BACKEND`` says which one to use: ``auto`` (the kernels where they can), ``torch``, or ``native`` (the compiled
-library must be there; what it has no kernel for still runs on torch). A backend that refuses a case hands it to torch.
+``GEONORM_BACKEND`` selects the backend: ``auto`` (compiled kernels where possible), ``torch``, or ``native`` (the
+compiled library is required; cases without a kernel still run on torch). A case that a backend refuses goes to torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .torch.guard import guarded_moments as torch_guarded_moments
 
 
 def requested() -> str:
-    """The backend that the environment asks for."""
+    """The backend that the environment requests."""
     name = os.environ.get("GEONORM_BACKEND", "auto") or "auto"
     if name not in ("auto", "torch", "native"):
         raise RuntimeError(f"expected GEONORM_BACKEND to be auto, torch or native (got {name!r})")
@@ -35,7 +35,7 @@ def requested() -> str:
 
 @cache
 def has_kernels() -> bool:
-    """Whether the kernels are to be used on the CPU. A backend that was asked for and is missing raises."""
+    """Whether to use the compiled kernels on the CPU. Raises if they were requested and are missing."""
     name, found = requested(), None
     if name == "torch":
         return False
@@ -46,20 +46,20 @@ def has_kernels() -> bool:
 
 
 def describe() -> dict[str, str]:
-    """Which backend is in use and why, for people; none if the one that was asked for is missing."""
+    """Which backend is in use and why, as readable text; "none" if the requested one is missing."""
     name, found = requested(), library.load()
     if name == "torch":
         return {"backend": "torch", "because": "GEONORM_BACKEND=torch"}
     if isinstance(found, str):
         missing = {"backend": "none", "because": f"GEONORM_BACKEND=native, but {found}"}
         return missing if name == "native" else {"backend": "torch", "because": found}
-    why = f"the kernels are there, and GEONORM_BACKEND={name}"
+    why = f"the compiled kernels are installed, and GEONORM_BACKEND={name}"
     return {"backend": "native", "because": why, "instruction set": found.instruction_set}
 
 
 @contextmanager
 def using_backend(name: str) -> Iterator[None]:
-    """Within, another backend than ``GEONORM_BACKEND`` says; for comparisons. Holds for the whole process."""
+    """Use another backend than ``GEONORM_BACKEND`` inside this context, in the whole process; for comparisons."""
     former = os.environ.get("GEONORM_BACKEND")
     os.environ["GEONORM_BACKEND"] = name
     has_kernels.cache_clear()
@@ -76,7 +76,7 @@ def using_backend(name: str) -> Iterator[None]:
 def normalize(
     of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, counts: Tensor | None = None
 ) -> Result:
-    """Output, and what backward needs. Running statistics and counts follow where the backend does that by itself."""
+    """Output, and the state for backward. Updates running statistics and counts if the backend can do it itself."""
     if groups.joint and rule.guard is None:
         assert isinstance(groups, Axes)
         return joint.normalize(of, groups, rule, of.x.is_cpu and has_kernels())
@@ -93,10 +93,10 @@ def normalize_backward(
     grads: Incoming, of: Inputs, groups: Grouping, rule: Rule, saved: Saved, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the inputs, in their order; None where they are not needed. ``of.beta``: any tensor like β."""
-    if saved.samples is not None and saved.plan is None:  # kernels refuse samples that are not finite
+    if saved.samples is not None and saved.plan is None:  # the kernels refused samples that are not finite
         rows = guarded.finite_rows(of.x, saved.samples, groups)
         if rows is not None:
-            return guarded.backward_among(rows, grads, of, groups, rule, saved, needs, normalize_backward)
+            return guarded.backward_of_finite(rows, grads, of, groups, rule, saved, needs, normalize_backward)
     if groups.joint and rule.guard is None:
         assert isinstance(groups, Axes)
         return joint.normalize_backward(grads, of, groups, rule, saved, needs)
@@ -117,15 +117,20 @@ def _by_kernels(saved: Saved) -> bool:
 
 
 def center(
-    x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None, interior: bool = False
+    x: Tensor,
+    phi: float | Tensor,
+    weight: Tensor | None,
+    groups: Grouping,
+    sweeps: int | None,
+    phi_strictly_inside: bool = False,
 ) -> torch_center.Center:
-    """The center of every group, of values in this process."""
+    """The center of every group. All values are in this process."""
     assert not groups.joint
     if x.is_cpu and has_kernels():
         found = cpu.center(x, phi, weight, groups, sweeps)
         if found is not None:
             return found
-    return torch_center.center(x, phi, weight, groups, sweeps, interior)
+    return torch_center.center(x, phi, weight, groups, sweeps, phi_strictly_inside)
 
 
 def spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Tensor | None:
@@ -134,7 +139,7 @@ def spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Te
 
 
 def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:
-    """The moments of a batch whose far samples were pulled, from the moments of each sample."""
+    """The moments of a batch after far samples were pulled in, from the moments of each sample."""
     if can_read_values(mean, deviation) and has_kernels():
         found = cpu.guarded_moments(mean, deviation, k)
         if found is not None:

@@ -1,7 +1,7 @@
-"""The way into the backends: directly where nothing watches, through the registered operators elsewhere.
+"""The entry to the backends: a direct call where nothing traces or intercepts it, a registered operator elsewhere.
 
-The operators are for everyone who has to see what happens without running it: compilers, fake tensors, dispatch modes,
-tensor subclasses. They cost time that a small tensor notices, so one probe, ``may_call_directly``, allows the shortcut.
+Compilers, fake tensors, dispatch modes and tensor subclasses need the operators. An operator call takes noticeable time
+on a small tensor, so one check, ``may_call_directly``, allows the shortcut.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _tracing_state = torch._C._get_tracing_state
 
 
 def may_call_directly(*values: Any) -> bool:
-    """Whether all tensors among the values are plain ones, and nothing watches what is done with them."""
+    """Whether all tensors among the values are plain, and no tracer, mode or transform intercepts operations."""
     if torch.compiler.is_compiling() or _transforms_active() or _dispatch_modes():
         return False
     if _tracing_state() is not None or forward_ad._current_level >= 0:
@@ -45,11 +45,11 @@ def may_call_directly(*values: Any) -> bool:
     return True
 
 
-def must_stay_open(sweeps: int | None) -> bool:
-    """Whether every step has to be an operation that others know how to differentiate, batch or export.
+def needs_plain_operations(sweeps: int | None) -> bool:
+    """Whether every step must be a plain torch operation, which torch can differentiate, batch or export.
 
-    So it is under torch.func and forward-mode derivatives, for tracers that know no operator of ours, and in a compiled
-    graph where a fixed number of sweeps asks for it.
+    True under torch.func and forward-mode derivatives, for tracers that do not know geonorm's operators, and in a
+    compiled graph with a fixed number of sweeps.
     """
     if torch.compiler.is_compiling():
         return sweeps is not None or exports_to_onnx() or _transforms_active()
@@ -59,15 +59,15 @@ def must_stay_open(sweeps: int | None) -> bool:
 def normalize(
     of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, counts: Tensor | None = None
 ) -> Result:
-    """Output, and what backward needs, without the operator. The running statistics have followed."""
+    """Output, and the state for backward, without the operator. Updates the running statistics."""
     result = choose.normalize(of, groups, rule, running, counts)
-    if not result.followed:
+    if not result.running_updated:
         update(result.saved, of.x, groups, running, counts)
     return result
 
 
 def update(saved: Saved, x: Tensor, groups: Grouping, running: Running | None, counts: Tensor | None) -> None:
-    """Let running statistics and counts of guarded samples follow what was found."""
+    """Update running statistics and counts of guarded samples from the results of forward."""
     if running is not None:
         update_running_stats_(running, *problem.statistics_of(saved.groups, x, groups))
     if counts is not None and saved.samples is not None:
@@ -78,7 +78,7 @@ def normalize_backward(
     grads: Incoming, of: Inputs, groups: Grouping, rule: Rule, saved: Saved, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the inputs, in their order; None where they are not needed. ``of.beta``: any tensor like β."""
-    if may_call_directly(*grads, of.x):  # the others are as forward left them
+    if may_call_directly(*grads, of.x):  # forward has checked the others
         return choose.normalize_backward(grads, of, groups, rule, saved, needs)
     found = torch.ops.geonorm.normalize_backward(
         *grads, saved.groups, saved.samples, list(needs), *problem.to_arguments(of, groups, rule)
@@ -87,7 +87,7 @@ def normalize_backward(
 
 
 def spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Tensor | None:
-    """The spread of the deviations z of every group, without a gradient; None if no kernel takes it."""
+    """The spread of the deviations z of every group, without a gradient; None if no kernel supports it."""
     index = groups.index if isinstance(groups, Segments) else None
     return choose.spread(z, weight, groups, rule) if may_call_directly(z, weight, index) else None
 
@@ -98,18 +98,18 @@ def center(
     weight: Tensor | None,
     groups: Grouping,
     sweeps: int | None = None,
-    interior: bool = False,
+    phi_strictly_inside: bool = False,
 ) -> Center:
-    """The center of every group, without a gradient; as ``torch.center``.
+    """The center of every group, without a gradient; see ``ops.torch.center``.
 
-    A compiler sees plain operations that it can fuse where the number of sweeps is fixed, and one operator elsewhere.
+    With a fixed number of sweeps a compiler sees plain operations that it can fuse, otherwise one operator.
     """
     if torch.compiler.is_compiling() and (sweeps is not None or exports_to_onnx()):
-        return on_torch.center(x, phi, weight, groups, sweeps, interior)
+        return on_torch.center(x, phi, weight, groups, sweeps, phi_strictly_inside)
     index = groups.index if isinstance(groups, Segments) else None
     if may_call_directly(x, phi, weight, index):
         if isinstance(phi, Tensor) and phi.is_cpu:
             check_exponent(phi)
-        return choose.center(x, phi, weight, groups, sweeps, interior)
+        return choose.center(x, phi, weight, groups, sweeps, phi_strictly_inside)
     exponent = (phi.detach(), 0.0) if isinstance(phi, Tensor) else (None, phi)
     return Center(*torch.ops.geonorm.center(x, *exponent, weight, *problem.grouping_to_args(groups), sweeps))

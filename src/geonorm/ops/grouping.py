@@ -1,8 +1,8 @@
-"""What a group of values is: the slices left by reduced axes, or the ragged segments of a batch vector.
+"""Groups of values: the slices left by reduced axes, or the ragged segments of a batch vector.
 
 The mathematics is written once against these classes. A *statistic* has one entry per group; ``expand`` gives every
-element the statistic of its own group. A group may have members in other processes too (``joint``): sums are then those
-of the members here, ``gather`` and ``join`` bring together what the processes have found, and ``ops.joint`` knows how.
+element the statistic of its own group. A group may have members in other processes too (``joint``). Sums then cover
+the members in this process, ``gather`` and ``join`` combine the processes' results, and ``ops.joint`` uses them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .precision import wide, wide_dtype
 
 
 class TooFewValues(Exception):
-    """Groups over several processes that have fewer values than the caller needs; how many they have."""
+    """Groups over several processes have fewer values than the caller needs; ``number`` is how many they have."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"{number} values per group in all processes")
@@ -29,9 +29,9 @@ class Axes:
     """The values that share their kept coordinates form a group; statistics keep the reduced axes with size 1."""
 
     joint = False
-    name = ""  # of a process group, as torch knows it
+    name = ""  # torch's name of the process group
     fewest = 0  # values per group that a joint normalization needs
-    # How one over a named process group is made: ``geonorm.distributed`` sets it.
+    # Constructor for a named process group; ``geonorm.distributed`` sets it.
     over_processes: ClassVar[Callable[[tuple[int, ...], str], Axes]]
 
     def __init__(self, dims: tuple[int, ...]) -> None:
@@ -47,11 +47,11 @@ class Axes:
         return values.unsqueeze(0)
 
     def join(self, *statistics: Tensor) -> tuple[Tensor, ...]:
-        """Sums over the members here as sums over all members."""
+        """Sums over all members, from the sums over the members in this process."""
         return statistics
 
     def gather_rows(self, *tensors: Tensor) -> tuple[list[Tensor], slice]:
-        """Tensors with a row per sample, of all processes, and where the rows of this one are."""
+        """Tensors with a row per sample from all processes, and the slice of rows that belongs to this one."""
         return list(tensors), slice(None)
 
     def extremes(self, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +100,7 @@ class Segments:
         return values.new_full((self.number, *values.shape[1:]), fill)
 
     def sum(self, values: Tensor) -> Tensor:
-        added = wide(values) if values.is_floating_point() else values  # one by one: float32 would lose digits
+        added = wide(values) if values.is_floating_point() else values  # a long sum in float32 would lose digits
         return self._start(added, 0).scatter_add(0, self._per_element(values), added).to(values.dtype)
 
     def min(self, values: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def power_of_two(largest: Tensor) -> Tensor:
 
 
 def unit_weight(weight: Tensor, groups: Grouping, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Weights in units of about the largest of their group, in the given dtype, and the factor that made them so.
+    """Weights scaled so that the largest of each group is about 1, in the given dtype, and the scale factors.
 
     Only ratios of weights matter to a center; products with values must neither overflow nor vanish.
     """

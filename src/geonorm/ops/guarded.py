@@ -1,7 +1,7 @@
-"""Normalizing a guarded batch where no backend does it in one go: judge the samples, pull them in, and normalize those.
+"""Normalizing a guarded batch in steps, where no backend does it at once: judge the samples, pull them in, normalize.
 
-Samples that are not finite come out as NaN. On the CPU they are left out before anything is measured, so that to all
-others it is as if they were not there, bit for bit; elsewhere they weigh nothing.
+Samples that are not finite come out as NaN. On the CPU they are removed before anything is measured, so that all others
+come out bit for bit as if they were not there; elsewhere they get weight 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .precision import computing_dtype, wide_dtype
 from .problem import Incoming, Inputs, Result, Rule, Saved
 from .running import Running
 from .torch import normalize as on_torch
-from .torch import rows as by_rows
+from .torch import rows as rows_backend
 from .torch.guard import MomentsOfGuarded, judge_samples, pulled_inputs
 
 Normalize = Callable[[Inputs, Grouping, Rule, Running | None, Tensor | None], Result]
@@ -35,7 +35,7 @@ def normalize(
     then: Normalize,
     moments_of: MomentsOfGuarded,
 ) -> Result:
-    """``then`` normalizes what the guard leaves; ``moments_of`` judges samples by their moments."""
+    """``then`` normalizes the batch after the guard; ``moments_of`` judges samples by their moments."""
     assert isinstance(groups, Axes)
     assert rule.guard is not None
     if can_read_values(of.x, of.weight) and of.x.numel() and not groups.joint:
@@ -43,9 +43,9 @@ def normalize(
         low, high = torch.aminmax(values.flatten(1), dim=1)
         finite = low.isfinite() & high.isfinite()
         if not bool(finite.all()):
-            return _among(finite.nonzero().flatten(), of, groups, rule, running, counts, then)
-    if by_rows.by_rows(of, groups, rule):
-        return by_rows.normalize(of, groups, rule, moments_of)
+            return _normalize_finite(finite.nonzero().flatten(), of, groups, rule, running, counts, then)
+    if rows_backend.supports(of, groups, rule):
+        return rows_backend.normalize(of, groups, rule, moments_of)
     verdict = judge_samples(of.x, rule.guard, of.weight, groups)
     samples = verdict.to_numbers()
     inside = pulled_inputs(of, verdict.factor, verdict.center, groups.joint)
@@ -55,7 +55,7 @@ def normalize(
     return Result(y, Saved(result.saved.groups, samples))
 
 
-def _among(
+def _normalize_finite(
     rows: Tensor,
     of: Inputs,
     groups: Axes,
@@ -64,36 +64,36 @@ def _among(
     counts: Tensor | None,
     then: Normalize,
 ) -> Result:
-    """The samples of some rows; all others come out as NaN."""
+    """Normalize only the samples in ``rows``; all others come out as NaN."""
     y = torch.full_like(of.x, math.nan)
     dtype = computing_dtype(of.x.dtype)
     samples = torch.full((problem.verdict_size(of.x),), math.nan, dtype=dtype, device=of.x.device)
     if not len(rows):
-        shape = (problem.whole_groups(of.x.shape, groups), len(problem.COLUMNS))
+        shape = (problem.number_of_groups(of.x.shape, groups), len(problem.COLUMNS))
         nothing = torch.full(shape, math.nan, dtype=wide_dtype(of.x.device), device=of.x.device)
         nothing[:, problem.MASS] = 0.0
         return Result(y, Saved(nothing, samples))
     kept = of._replace(x=of.x[rows], weight=None if of.weight is None else of.weight[rows])
     result = then(kept, groups, rule, running, counts)
-    if result.followed and counts is not None:
+    if result.running_updated and counts is not None:
         counts[3] += len(of.x) - len(rows)
     y[rows] = result.output
     found, total = result.saved.samples, len(of.x)
     assert found is not None
     samples[rows], samples[total + rows] = found[: len(rows)], found[len(rows) : 2 * len(rows)]
     samples[2 * total :] = found[2 * len(rows) :]
-    return Result(y, Saved(result.saved.groups, samples), result.followed)
+    return Result(y, Saved(result.saved.groups, samples), result.running_updated)
 
 
 def finite_rows(x: Tensor, samples: Tensor, groups: Grouping) -> Tensor | None:
-    """The samples that forward did not leave out; None if it left out none, or nobody may look."""
+    """The samples that forward kept; None if it kept all, or if the values cannot be read."""
     if groups.joint or not can_read_values(samples):
         return None
     broken = problem.factors_of(samples, x).isnan()
     return (~broken).nonzero().flatten() if bool(broken.any()) else None
 
 
-def backward_among(
+def backward_of_finite(
     rows: Tensor,
     grads: Incoming,
     of: Inputs,
@@ -103,7 +103,7 @@ def backward_among(
     needs: tuple[bool, ...],
     then: Backward,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of a batch of which only some rows counted: the others get none."""
+    """Gradients of a batch in which only ``rows`` counted: the others get 0."""
     if not len(rows):
         return tuple(
             [torch.zeros_like(v) if n and isinstance(v, Tensor) else None for v, n in zip(of, needs, strict=True)]
@@ -124,9 +124,9 @@ def backward_among(
 def normalize_backward(
     grads: Incoming, of: Inputs, groups: Grouping, rule: Rule, saved: Saved, needs: tuple[bool, ...], then: Backward
 ) -> tuple[Tensor | None, ...]:
-    """Gradients: those of what the guard left, times the factor of each sample."""
+    """Gradients of the guarded batch, times the factor of each sample."""
     assert saved.samples is not None
-    if by_rows.by_rows(of, groups, rule):
+    if rows_backend.supports(of, groups, rule):
         return on_torch.normalize_backward(grads, of, groups, rule, saved, needs)
     factor = problem.factors_of(saved.samples, of.x)
     inside = pulled_inputs(of, factor, problem.joint_center_of(saved.samples, of.x), groups.joint)

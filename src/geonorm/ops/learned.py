@@ -1,4 +1,4 @@
-"""A learned φ: inside its range whatever the optimizer does."""
+"""A learned φ that stays inside its range whatever the optimizer does."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 
-def flat() -> float:
+def flat_from() -> float:
     """|θ + θ₀| from which the sigmoid counts as flat: φ is within 1.1 % of an end of its range.
 
-    A function, for the reason that ``search.smallest_distance`` gives.
+    A function instead of a constant: see ``search.smallest_distance``.
     """
     return 4.5
 
 
 class LearnedPhi(NamedTuple):
-    """φ = low + (high − low)·sigmoid(offset + start), not yet computed: backends do that themselves.
+    """φ = low + (high − low)·sigmoid(offset + start), not yet computed: the backends do that.
 
     ``offset`` broadcasts over the kept dimensions. Near the ends of the range the sigmoid is flat. A gradient that
-    leads away from them gets the slope where flatness begins, so that φ can come back from however far it went.
+    leads away from an end gets the slope at ``flat_from`` instead, so that φ can always come back.
     """
 
     offset: Tensor
@@ -40,13 +40,13 @@ class LearnedPhi(NamedTuple):
 
 def _slope(t: Tensor, grad: Tensor) -> Tensor:
     slope = torch.sigmoid(t) * torch.sigmoid(-t)
-    least = 1 / (math.exp(flat() / 2) + math.exp(-flat() / 2)) ** 2  # the slope there
-    leads_back = (grad * t > 0) & (t.abs() > flat())  # a step goes against the gradient
+    least = 1 / (math.exp(flat_from() / 2) + math.exp(-flat_from() / 2)) ** 2  # the slope there
+    leads_back = (grad * t > 0) & (t.abs() > flat_from())  # a step goes against the gradient
     return torch.where(leads_back, least, slope)
 
 
 class _Sigmoid(torch.autograd.Function):
-    """The sigmoid, with a slope that is at least that where it counts as flat for gradients that lead back to 0."""
+    """The sigmoid. Gradients that lead back to 0 get at least its slope at ``flat_from``."""
 
     generate_vmap_rule = True
 

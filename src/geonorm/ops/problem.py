@@ -1,11 +1,11 @@
-"""What a normalization is, for every backend: its inputs, its rule, and what forward keeps for backward.
+"""The definition of a normalization, for every backend: its inputs, its rule, and the state saved for backward.
 
     z = x − α·c + b           c: the L^φ center of the group; α how much of it is removed; b a shift before the division
     y = γ·z/√(s² + ε) + β     s: a spread of z (or of x itself: ``scale_first``)
 
-**What is kept.** One float64 row of ``len(COLUMNS)`` numbers per group, in the order of the kept dimensions, or of
-segments and features. All backends write the same columns; ``BY`` says which one has, so that backward stays with it.
-A guarded batch keeps a second, flat tensor in the computing dtype: factors and distances of the samples, then joint
+**Saved state.** One float64 row of ``len(COLUMNS)`` numbers per group, in the order of the kept dimensions, or of
+segments and features. All backends write the same columns; ``BY`` says which one did, so that backward uses the same.
+A guarded batch saves a second, flat tensor in the computing dtype: factors and distances of the samples, then joint
 center and scale of the channels, then the radius.
 """
 
@@ -30,12 +30,12 @@ COLUMNS = (
     "LEAST",  # |x − c|/unit below this counts as this (φ < 2)
     "LOWER",  # the two values whose midpoint is the center, φ = 1 and φ = ∞
     "UPPER",
-    "MIDDLE",  # robust spread: center of |z|, and the same numbers of it
+    "MIDDLE",  # robust spread: center of |z|; the next four columns are UNIT to UPPER for |z|
     "UNIT_2",
     "LEAST_2",
     "LOWER_2",
     "UPPER_2",
-    "FLOORED",  # robust spread: 1 where the mean deviation took over
+    "FLOORED",  # robust spread: 1 where the floor, from the mean deviation, is the spread
     "MEAN",
     "VAR",
     "BOUND",  # the true center is this close to CENTER
@@ -51,7 +51,7 @@ BY_TORCH, BY_CPU = 0.0, 1.0
 
 
 class Rule(NamedTuple):
-    """The choices that are not tensors."""
+    """The options that are not tensors."""
 
     power: float | None = 2.0  # of the spread; None: robust
     eps: float = 1e-5
@@ -59,25 +59,25 @@ class Rule(NamedTuple):
     spread_floor: float = 0.05
     grad_floor: float = 0.0
     sweeps: int | None = None
-    interior: bool = False  # a tensor φ is known to lie inside (1, ∞)
+    phi_strictly_inside: bool = False  # a tensor φ is known to lie in (1, ∞)
     centered: bool = True
     scaled: bool = True
     scale_first: bool = False
     guard: float | None = None  # k: far samples are pulled onto a ball of k median distances first
-    learned: tuple[float, float, float] | None = None  # φ is given as the offset of a LearnedPhi: low, high, start
+    learned: tuple[float, float, float] | None = None  # low, high, start of a LearnedPhi; Inputs.phi is its offset
 
-    def numbers(self) -> list[float]:
-        """The rule as an operator takes it: 0 stands for None, which is no value of these choices."""
+    def to_numbers(self) -> list[float]:
+        """The rule as numbers for an operator. 0 stands for None; it is not a valid value of those options."""
         none_or = [0.0 if value is None else float(value) for value in (self.power, self.sweeps, self.guard)]
         others = [self.eps, self.spread_phi, self.spread_floor, self.grad_floor]
-        flags = [float(flag) for flag in (self.interior, self.centered, self.scaled, self.scale_first)]
+        flags = [float(flag) for flag in (self.phi_strictly_inside, self.centered, self.scaled, self.scale_first)]
         return [*none_or, *others, *flags, *(self.learned or ())]
 
     @staticmethod
     def from_numbers(numbers: Sequence[float]) -> Rule:
-        """The rule again."""
+        """The inverse of ``to_numbers``."""
         power, sweeps, guard, eps, spread_phi, spread_floor, grad_floor = numbers[:7]
-        interior, centered, scaled, scale_first = (bool(flag) for flag in numbers[7:11])
+        phi_strictly_inside, centered, scaled, scale_first = (bool(flag) for flag in numbers[7:11])
         return Rule(
             power or None,
             eps,
@@ -85,7 +85,7 @@ class Rule(NamedTuple):
             spread_floor,
             grad_floor,
             int(sweeps) or None,
-            interior,
+            phi_strictly_inside,
             centered,
             scaled,
             scale_first,
@@ -111,9 +111,9 @@ class Inputs(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What forward keeps for backward: a row per group, and the verdict on the samples of a guarded batch.
+    """The state that forward saves for backward: a row per group, and the verdict on the samples of a guarded batch.
 
-    ``plan`` is a note of the backend to itself, without tensors; what comes through an operator has none.
+    ``plan`` is the CPU backend's own ``Plan``, without tensors. It is lost on the way through an operator.
     """
 
     groups: Tensor
@@ -122,11 +122,11 @@ class Saved(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a backend returns. ``followed``: running statistics and counts that it was given follow this batch."""
+    """What a backend returns. ``running_updated``: it has updated the running statistics and counts it was given."""
 
     output: Tensor
     saved: Saved
-    followed: bool = False
+    running_updated: bool = False
 
 
 class Incoming(NamedTuple):
@@ -163,14 +163,14 @@ def statistics_shape(shape: Sequence[int], groups: Grouping) -> list[int]:
 
 
 def to_rows(columns: dict[int, Tensor]) -> Tensor:
-    """What is kept, from some of its columns; the others are 0."""
+    """Saved rows from some of their columns; the others are 0."""
     flat = {column: wide(value.reshape(-1)) for column, value in columns.items()}
     nothing = torch.zeros_like(flat[CENTER])
     return torch.stack([flat.get(i, nothing) for i in range(len(COLUMNS))], 1)
 
 
 def statistics_of(saved: Tensor, like: Tensor, groups: Grouping) -> NormStatistics:
-    """The statistics of x from what was kept."""
+    """The statistics of x from the saved rows."""
     shape = statistics_shape(like.shape, groups)
     dtype = computing_dtype(like.dtype)
     center, spread, mean, var = (saved[:, i].to(dtype, copy=True).reshape(shape) for i in (CENTER, SPREAD, MEAN, VAR))
@@ -178,7 +178,7 @@ def statistics_of(saved: Tensor, like: Tensor, groups: Grouping) -> NormStatisti
 
 
 def verdict_size(x: Tensor) -> int:
-    """How many numbers are kept of the samples of a guarded batch, x as (N, C, *)."""
+    """How many numbers a guarded batch saves about its samples, for x of shape (N, C, *)."""
     size: int = 2 * (x.shape[0] + x.shape[1]) + 1
     return size
 
@@ -195,9 +195,9 @@ def joint_center_of(samples: Tensor, x: Tensor) -> Tensor:
 
 
 def grouping_to_args(groups: Grouping) -> tuple[Tensor | None, list[int], int, str]:
-    """A grouping as an operator takes it.
+    """A grouping as arguments of an operator.
 
-    The segment of each row, the reduced dimensions, the number of segments, and the name of a process group.
+    These are the segment of each row, the reduced dimensions, the number of segments and the name of a process group.
     """
     if isinstance(groups, Segments):
         return groups.index, [0], groups.number, ""
@@ -205,16 +205,16 @@ def grouping_to_args(groups: Grouping) -> tuple[Tensor | None, list[int], int, s
 
 
 def grouping_from_args(index: Tensor | None, dims: Sequence[int], number: int, name: str = "") -> Grouping:
-    """The grouping again."""
+    """The inverse of ``grouping_to_args``."""
     if index is not None:
         return Segments(index, number)
     return Axes.over_processes(tuple(dims), name) if name else Axes(tuple(dims))
 
 
 def to_arguments(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Any, ...]:
-    """A normalization as the operators take it."""
+    """A normalization as arguments of the operators."""
     phi, alpha = ((v, 0.0) if isinstance(v, Tensor) else (None, v) for v in (of.phi, of.alpha))
-    return of.x, *phi, *alpha, *of[3:], *grouping_to_args(groups), rule.numbers()
+    return of.x, *phi, *alpha, *of[3:], *grouping_to_args(groups), rule.to_numbers()
 
 
 def from_arguments(
@@ -233,13 +233,13 @@ def from_arguments(
     name: str,
     rule: Sequence[float],
 ) -> tuple[Inputs, Grouping, Rule]:
-    """The normalization again."""
+    """The inverse of ``to_arguments``."""
     exponent, removed = phi_number if phi is None else phi, alpha_number if alpha is None else alpha
     of = Inputs(x, exponent, removed, shift, gamma, beta, weight)
     return of, grouping_from_args(index, dims, segments, name), Rule.from_numbers(rule)
 
 
-def whole_groups(shape: Sequence[int], groups: Grouping) -> int:
+def number_of_groups(shape: Sequence[int], groups: Grouping) -> int:
     """The number of groups."""
     return math.prod(statistics_shape(shape, groups))
 
@@ -251,7 +251,7 @@ def per_group(value: Tensor, shape: Sequence[int], dims: tuple[int, ...], name: 
 
 
 def per_group_shape(given: Sequence[int], shape: Sequence[int], dims: tuple[int, ...], name: str) -> list[int]:
-    """The shape of that statistic, with all axes of x."""
+    """The shape of the result of ``per_group``, with all axes of x."""
     kept = [n for d, n in enumerate(shape) if d not in dims]
     full = [1 if d in dims else n for d, n in enumerate(shape)]
     if len(given) == len(shape) and broadcasts(given, full):

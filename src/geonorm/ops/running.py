@@ -1,4 +1,4 @@
-"""Running statistics: buffers that follow the batches, and the switch that stops them."""
+"""Running statistics: buffers that are updated from every batch, and the switch that pauses them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# A plain global: a compiler that traces guards on it, and traces anew when it changes.
+# A plain global: torch.compile guards on it, and traces again when it changes.
 _PAUSED = 0
 
 
 class Running(NamedTuple):
     """Buffers of a layer, one entry per channel, and how far they move towards each batch.
 
-    ``var`` follows the unbiased variance, ``scale`` the squared spread. ``over`` names dimensions of the statistics
-    that are averaged first (instances). ``batches`` counts this one too. ``seen``: copies to keep, and of
-    which buffers.
+    ``var`` tracks the unbiased variance, ``scale`` the squared spread. ``over`` names dimensions of the statistics that
+    are averaged first (instances). ``batches`` counts batches. ``copies`` are pairs of a copy and its buffer; the
+    copies are refreshed after every update.
     """
 
     mean: Tensor
@@ -29,14 +29,14 @@ class Running(NamedTuple):
     factor: float | Tensor
     over: tuple[int, ...] = ()
     batches: Tensor | None = None
-    seen: tuple[tuple[Tensor, Tensor], ...] = ()
+    copies: tuple[tuple[Tensor, Tensor], ...] = ()
 
 
-@torch.no_grad()  # nothing here may be saved for backward: checkpointing compares what was, with and without it
+@torch.no_grad()  # nothing may be saved for backward: checkpointing compares saved tensors with and without an update
 def update_running_stats_(
     running: Running, center: Tensor, spread: Tensor, mean: Tensor, var: Tensor, mass: Tensor
 ) -> None:
-    """Let the buffers follow the statistics of a batch. Groups without values have none."""
+    """Update the buffers from the statistics of a batch. Groups without values are ignored."""
     present = mass > 0
     unbiased = var * (mass / (mass - 1).clamp_min(1e-30)).to(var.dtype)
     pairs = [
@@ -53,23 +53,23 @@ def update_running_stats_(
             value = total / present.sum(running.over)
         else:
             value = torch.where(present, value, math.nan)
-        follow(buffer, value, running.factor)
-    refresh_seen(running)
+        move_towards_(buffer, value, running.factor)
+    refresh_copies(running)
     if running.batches is not None:
         running.batches.add_(1)
 
 
-def refresh_seen(running: Running) -> None:
+def refresh_copies(running: Running) -> None:
     """Bring the copies of the buffers up to date."""
-    for copy, buffer in running.seen:
+    for copy, buffer in running.copies:
         copy.copy_(buffer)
 
 
 @torch.no_grad()
-def follow(buffer: Tensor, value: Tensor, factor: float | Tensor) -> None:
+def move_towards_(buffer: Tensor, value: Tensor, factor: float | Tensor) -> None:
     """Move the buffer by ``factor`` towards the value, in place. Where the value is not finite the buffer stays.
 
-    Selected, not branched: it compiles, and one bad channel does not hold up the others.
+    ``torch.where`` instead of a branch: it compiles, and one bad channel does not block the others.
     """
     value = value.reshape(buffer.shape).to(buffer.dtype)
     buffer.copy_(torch.where(value.isfinite(), (1 - factor) * buffer + factor * value, buffer))
@@ -82,7 +82,7 @@ def statistics_paused() -> bool:
 
 @contextmanager
 def pause_statistics() -> Iterator[None]:
-    """Within, the running statistics of this library's layers stay as they are. May be nested."""
+    """Running statistics of this library's layers do not change inside this context. Contexts may be nested."""
     global _PAUSED
     _PAUSED += 1
     try:

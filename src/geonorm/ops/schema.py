@@ -1,7 +1,7 @@
-"""The registered operators: normalize, normalize_backward, center, and the guard's part in a graph that is fused.
+"""The registered operators: normalize, normalize_backward, center, and guarded_moments for graphs to be fused.
 
-An operator is opaque to a compiler, so that what is behind it may look at the data and run compiled kernels. The choice
-of the backend, and the fall back to torch, happen inside. Gradients are the business of ``geonorm.functional``.
+An operator is opaque to a compiler, so its implementation may read the data and run compiled kernels. It also chooses
+the backend and falls back to torch. ``geonorm.functional`` defines the gradients.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .checks import check_exponent, check_values
 from .precision import computing_dtype, wide_dtype
 from .problem import Incoming, Saved
 
-_DEVICES = ("cpu", "cuda", "mps", "xpu")  # not meta: that is the fake's
+_DEVICES = ("cpu", "cuda", "mps", "xpu")  # not meta: the fake implementations serve it
 _INPUTS = (
     "Tensor x, Tensor? phi, float phi_number, Tensor? alpha, float alpha_number, Tensor? shift, Tensor? gamma, "
     "Tensor? beta, Tensor? weight, Tensor? index, int[] dims, SymInt segments, str group, float[] rule"
@@ -54,7 +54,7 @@ def _normalize(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
 @torch.library.register_fake("geonorm::normalize")  # type: ignore[untyped-decorator]
 def _normalize_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     of, groups, rule = problem.from_arguments(*args)
-    x, number = of.x, problem.whole_groups(of.x.shape, groups)
+    x, number = of.x, problem.number_of_groups(of.x.shape, groups)
     rows = x.new_empty((number, len(problem.COLUMNS)), dtype=wide_dtype(x.device))
     size, dtype = (0, x.dtype) if rule.guard is None else (problem.verdict_size(x), computing_dtype(x.dtype))
     return torch.empty_like(x), rows, x.new_empty((size,), dtype=dtype)
@@ -143,7 +143,7 @@ def _guarded_moments_fake(mean: Tensor, deviation: Tensor, k: float) -> tuple[Te
 
 
 def _one_by_one(operator: Any) -> Any:
-    """A vmap rule: the entries one after another. Groups are never shared between them, whatever their layout."""
+    """A vmap rule that runs the entries one after another. Entries never share groups, whatever their layout."""
 
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         def entry(i: int) -> list[Any]:
@@ -158,14 +158,14 @@ def _one_by_one(operator: Any) -> Any:
 
 
 def _like(value: Tensor, like: Tensor) -> Tensor:
-    """With the strides that the fake promises."""
+    """The value with the strides that the fake implementation promises."""
     wanted = torch.empty_like(like)
     return value if value.stride() == wanted.stride() else wanted.copy_(value)
 
 
 def _no_gradient(ctx: Any, *grads: Tensor) -> None:
     raise RuntimeError(
-        "the operators of geonorm have no gradients of their own; call geonorm.functional, whose functions have"
+        "the operators of geonorm have no gradients; call the differentiable functions of geonorm.functional instead"
     )
 
 
@@ -183,7 +183,7 @@ def _center_vmap(
     group: str,
     sweeps: int | None,
 ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    """Groups are independent: the mapped dimension is one more that is kept."""
+    """Groups are independent: the mapped dimension becomes one more kept dimension."""
     if in_dims[4] is not None:
         raise RuntimeError(
             "expected the same `batch` vector for all entries of a vmap (got one that is mapped over); "

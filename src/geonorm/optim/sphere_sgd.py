@@ -1,4 +1,4 @@
-"""``SphereSGD``: SGD with momentum that keeps scale-invariant weights at their length."""
+"""``SphereSGD``: SGD with momentum that keeps the length of scale-invariant weights."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SphereSGD(SGD):
     for each part w of an invariant weight: a row, a group of rows or the whole matrix. r is the length that the part
     has at its first step. The momentum is carried to the new point by projection onto its tangent space. Weight decay
     has no effect on these weights, since it points along w; learning rates act as η/r². Parts of length 0 take a plain
-    step first. All other parameters are updated by torch's own SGD, and so is a weight whose joint bias has no
-    gradient, such as one that was frozen since: then the size of the weight matters.
+    step first. Torch's own SGD updates all other parameters, and a weight whose joint bias has no gradient, for example
+    because it was frozen: then the size of the weight matters.
 
     Args:
         params: parameters or groups, as from ``project_scale_invariant(model)``. A group on spheres has the key
@@ -58,7 +58,7 @@ class SphereSGD(SGD):
         super().__init__(params, lr, momentum, dampening, weight_decay, nesterov, maximize=maximize, foreach=False)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """A further group; see the class for its keys."""
+        """Add a group; see the class for its keys."""
         for key, value in NO_SPHERE.items():
             param_group.setdefault(key, value)
         super().add_param_group(param_group)
@@ -70,27 +70,29 @@ class SphereSGD(SGD):
             raise
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The state of another SphereSGD; that of an SGD does not say which weights are on spheres."""
+        """Load the state of another SphereSGD; that of an SGD does not say which weights are on spheres."""
         if not all("unit" in group for group in state_dict["param_groups"]):
-            raise ValueError("expected a state_dict of SphereSGD (got one whose groups have no unit); start it anew")
+            raise ValueError(
+                "expected a state_dict of SphereSGD (got one whose groups have no unit); start a new optimizer"
+            )
         super().load_state_dict(state_dict)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; returns what ``closure`` gives, if there is one."""
+        """Take one step; returns the result of ``closure``, if there is one."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
             if group["unit"] is None:
-                self._step_freely(group)
+                self._plain_step(group)
             else:
                 for parameters, dims in _systems(group):
                     self._step_on_sphere(parameters, dims, group)
         return loss
 
-    def _step_freely(self, group: dict[str, Any]) -> None:
+    def _plain_step(self, group: dict[str, Any]) -> None:
         parameters: list[Tensor] = [p for p in group["params"] if p.grad is not None]
         if not parameters:
             return
@@ -115,13 +117,15 @@ class SphereSGD(SGD):
     def _step_on_sphere(self, parameters: list[Tensor], dims: list[int], group: dict[str, Any]) -> None:
         gradients = [p.grad for p in parameters if p.grad is not None]
         if len(gradients) < len(parameters):
-            # With a bias that was frozen since, the size of the weight matters: the sphere is left.
-            self._step_freely({**group, "params": parameters})
+            # If the bias was frozen meanwhile, the size of the weight matters: leave the sphere.
+            self._plain_step({**group, "params": parameters})
             if gradients:
                 self.state[parameters[0]].pop("radius", None)
             return
         if any(g.is_sparse for g in gradients):
-            raise RuntimeError("expected dense gradients for weights on spheres (got sparse ones); give them unit=None")
+            raise RuntimeError(
+                "expected dense gradients for weights on spheres (got sparse ones); set unit=None for them"
+            )
         states = [self.state[p] for p in parameters]
         sphere = Sphere(parameters, dims, _number(group, parameters[0]), states[0].get("radius"))
         directions = sphere.tangent([-g if group["maximize"] else g for g in gradients])
@@ -143,7 +147,7 @@ class SphereSGD(SGD):
 
 
 def _systems(group: dict[str, Any]) -> Iterator[tuple[list[Tensor], list[int]]]:
-    """The sets of tensors that live on spheres together."""
+    """The sets of tensors that share spheres."""
     if group["joint"]:
         # Only the weight may count its rows elsewhere; biases have one dimension.
         yield group["params"], [group["dim"] if p.dim() > 1 else 0 for p in group["params"]]
@@ -164,12 +168,12 @@ def _check(group: dict[str, Any]) -> None:
     if group["unit"] is None:
         return
     if group["unit"] == "group" and (group["parts"] is None or group["parts"] < 1):
-        raise ValueError(f"expected the number of groups of rows with unit='group' (got {group['parts']}); give parts=")
+        raise ValueError(f"expected the number of groups of rows with unit='group' (got {group['parts']}); pass parts=")
     for parameters, dims in _systems(group):
         for parameter, dim in zip(parameters, dims, strict=True):
             if not 0 <= dim < parameter.dim() or parameter.shape[dim] % _number(group, parameters[0]):
                 raise ValueError(
-                    f"expected dimension {dim} to fall into parts (got one of shape {tuple(parameter.shape)} in "
-                    f"a group with unit={group['unit']!r}, parts={group['parts']}); give unit=None for parameters that "
+                    f"expected dimension {dim} to be divisible into parts (got shape {tuple(parameter.shape)} in a "
+                    f"group with unit={group['unit']!r}, parts={group['parts']}); set unit=None for parameters that "
                     "are not on spheres"
                 )

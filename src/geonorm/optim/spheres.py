@@ -20,7 +20,7 @@ class SphereGroups(list[dict[str, Any]]):
     """Parameter groups for ``SphereSGD`` or any other optimizer. Prints as a table.
 
     Attributes:
-        parts: the weights on spheres, and how they fall into parts.
+        parts: the weights on spheres, and how they are divided into parts.
     """
 
     def __init__(self, model: nn.Module, parts: list[Parts], radius: float | None) -> None:
@@ -57,7 +57,7 @@ class SphereGroups(list[dict[str, Any]]):
             for part, sphere in zip(self.parts, self._spheres, strict=True)
         ]
         free = next((group for group in self if group["unit"] is None), None)
-        last = f"\n{0 if free is None else len(free['params'])} other parameters, as they are"
+        last = f"\n{0 if free is None else len(free['params'])} other parameters, not on spheres"
         return "\n".join(table(("weight", "with", "sphere per", "spheres", "radius"), rows)) + last
 
 
@@ -65,7 +65,7 @@ NO_SPHERE: dict[str, Any] = {"unit": None, "parts": None, "dim": 0, "joint": Fal
 
 
 class Sphere:
-    """Tensors whose parts each keep their length: the rows of a weight, say."""
+    """Tensors whose parts keep their lengths, such as the rows of a weight."""
 
     def __init__(self, tensors: list[Tensor], dims: list[int], number: int, radius: Tensor | None = None) -> None:
         self.tensors, self.dims, self.number = tensors, dims, number
@@ -82,7 +82,7 @@ class Sphere:
 
     @torch.no_grad()
     def tangent(self, vectors: list[Tensor]) -> list[Tensor]:
-        """Vectors without their part along w: (I − ŵŵᵗ)v. Parts of length 0 have no direction and keep theirs."""
+        """Vectors without their component along w: (I − ŵŵᵗ)v. Unchanged for parts of length 0."""
         squares = self.dots(self.tensors, self.tensors)
         along = torch.where(squares == 0, 0.0, self.dots(self.tensors, vectors) / squares)
         return [
@@ -92,7 +92,7 @@ class Sphere:
 
     @torch.no_grad()
     def project(self) -> None:
-        """Back to the radius. A part that had length 0 keeps whatever length it has got by now."""
+        """Scale every part back to its radius. A part that had length 0 keeps its present length."""
         lengths = self.lengths()
         self.radius = torch.where(self.radius > 0, self.radius, lengths)
         factors = torch.where(lengths == 0, 1.0, self.radius / lengths)
@@ -109,18 +109,18 @@ def project_scale_invariant(
 ) -> SphereGroups:
     """Parameter groups of a model by the sphere they live on: per row, per group of rows, per matrix, or none.
 
-    The loss does not depend on the length of a scale-invariant weight, only its learning does: a weight that grows
-    learns ever more slowly. On a sphere the effective learning rate stays what it is, lr / radius².
+    The loss does not depend on the length of a scale-invariant weight, but its learning speed does: a weight that grows
+    learns ever more slowly. On a sphere the effective learning rate stays constant, lr / radius².
 
     Args:
         model: any model. Frozen parameters are left out.
         batches: a batch or several, for ``geonorm.analysis.invariance`` to find the invariant weights by trying.
-            Without them the known table is asked, which sees norms right behind operations and normalized weights, in
-            the mode they are in. It cannot see whether a Linear before a BatchNorm1d takes inputs ``(N, L, C)``: give
-            batches if L is the number of its outputs.
-        units: what ``invariance`` found before, in the place of both.
+            Without them a table of known cases is used, which covers norms right behind operations and normalized
+            weights, in their present mode. It cannot tell whether a Linear before a BatchNorm1d takes inputs
+            ``(N, L, C)``: pass batches if L is the number of its outputs.
+        units: an earlier result of ``invariance``, instead of both.
         radius: put all parts onto spheres of this radius now. That changes no output in training; running statistics
-            must be measured anew (``geonorm.recalibrate``). By default each part keeps the length it has.
+            must be recomputed (``geonorm.recalibrate``). By default each part keeps its length.
 
     Examples:
         >>> import torch
@@ -131,7 +131,7 @@ def project_scale_invariant(
         weight    sphere per  spheres  radius
         --------  ----------  -------  ------
         0.weight  row         6        1
-        5 other parameters, as they are
+        5 other parameters, not on spheres
         >>> optimizer = SphereSGD(groups, lr=0.1, momentum=0.9)
     """
     check_model(model, "project")
@@ -143,14 +143,14 @@ def project_scale_invariant(
 
 
 def _parts_by_trying(model: nn.Module, batches: Any) -> list[Parts]:
-    """What ``invariance`` found; of weights that have no effect yet, such as those before a γ of 0, what is known."""
+    """The parts that ``invariance`` finds; for weights without effect, such as before a γ of 0, the known table."""
     found = measure_invariance(model, batches)
     if not found.idle:
         return parts_of(found.units)
     known = [part for part in parts_by_table(model) if part.parameter in found.idle]
     warnings.warn(
-        f"{len(found.idle)} weights have no effect on the outputs ({found.idle[0]} is the first), so trying tells "
-        f"nothing about them; {len(known)} of them are on spheres by the known table",
+        f"{len(found.idle)} weights have no effect on the outputs ({found.idle[0]} is the first), so they cannot be "
+        f"tested; the table of known cases puts {len(known)} of them on spheres",
         stacklevel=3,
     )
     return [*parts_of(found.units), *known]

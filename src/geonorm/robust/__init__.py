@@ -1,5 +1,5 @@
-"""What a robust run needs beside the layer: losses over the worst samples, accuracy per group, noise and attacks; and
-``screen``, which names the broken samples of a data set.
+"""Tools for robust training and evaluation: losses over the worst samples, accuracy per group, noise and attacks; and
+``screen``, which finds the broken samples of a data set.
 """
 
 from .accuracy import Accuracy, accuracy, wilson

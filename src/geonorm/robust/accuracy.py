@@ -1,4 +1,4 @@
-"""Accuracy with an interval that is honest at 0 and 1."""
+"""Accuracy with an interval that is valid at 0 and 1 too."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 class Accuracy(NamedTuple):
-    """How many of how many, with Wilson's interval.
+    """Correct samples of a total, with Wilson's interval.
 
     Attributes:
-        correct: samples classified rightly.
+        correct: samples classified correctly.
         total: samples.
         share: correct / total.
         low, high: ends of the interval.
@@ -26,7 +26,7 @@ class Accuracy(NamedTuple):
 
 
 def wilson(correct: int, total: int, confidence: float = 0.95) -> Accuracy:
-    """Wilson's interval for a share: all p that a test of p̂ = correct/total at this level does not reject.
+    """Wilson's interval for a proportion: all p that a test of p̂ = correct/total at this level does not reject.
 
         |p̂ − p| ≤ z √(p(1 − p)/n)   ⇔   p ∈ (p̂ + z²/2n ± z √(p̂(1 − p̂)/n + z²/4n²)) / (1 + z²/n)
 
@@ -49,14 +49,14 @@ def wilson(correct: int, total: int, confidence: float = 0.95) -> Accuracy:
     share, squeezed = correct / total, z * z / total
     middle = share + squeezed / 2
     half = (squeezed * (share * (1 - share) + squeezed / 4)) ** 0.5
-    # Exact where rounding is not: nothing right gives 0, nothing wrong gives 1.
+    # Without rounding error: exactly 0 if none is correct, exactly 1 if all are.
     low = 0.0 if correct == 0 else (middle - half) / (1 + squeezed)
     high = 1.0 if correct == total else (middle + half) / (1 + squeezed)
     return Accuracy(correct, total, share, low, high)
 
 
 def accuracy(scores: Tensor, labels: Tensor) -> Accuracy:
-    """How often the largest score is the label's; scores that are not finite are wrong, whatever the label.
+    """How often the largest score is that of the label. Scores that are not finite count as wrong.
 
     Args:
         scores: ``(N, classes)``.
@@ -72,18 +72,18 @@ def accuracy(scores: Tensor, labels: Tensor) -> Accuracy:
 
 
 def count_correct(scores: Tensor, labels: Tensor) -> int:
-    """Samples whose largest score is the label's. argmax calls NaN the largest, which must not count."""
+    """Samples whose largest score is that of the label. argmax picks NaN, which must not count."""
     check_scores(scores, labels)
     right = (scores.argmax(1) == labels.to(scores.device)) & scores.isfinite().all(1)
     return int(right.sum())
 
 
 def check_scores(scores: Any, labels: Tensor) -> None:
-    """Scores ``(N, classes)`` of a classifier, and labels that name one of the classes each."""
+    """Raise unless scores are ``(N, classes)`` and labels are valid classes."""
     if not isinstance(scores, Tensor):
         raise TypeError(
-            f"expected a model that gives scores of shape (N, classes) (got {type(scores).__name__}); wrap it in one "
-            "that gives the scores alone"
+            f"expected a model that returns scores of shape (N, classes) (got {type(scores).__name__}); wrap it in one "
+            "that returns only the scores"
         )
     if scores.dim() != 2 or labels.shape != scores.shape[:1]:
         raise ValueError(

@@ -1,6 +1,7 @@
 """Attacks inside the l∞ ball: one step (FGSM), several (BIM), several from a random start (PGD).
 
-torchattacks runs them where it is installed and can; else the loop below does the same, which a test compares with it.
+torchattacks runs them where it is installed and supports the case. Otherwise the loop below does the same; a test
+compares the two.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ def fgsm(
 
         x + eps · sign ∇ₓ loss        clipped to ``between``
 
-    The model is attacked in evaluation mode and left as it was; its parameters get no gradients.
+    The model is attacked in evaluation mode and left unchanged; its parameters get no gradients.
 
     Args:
-        model: gives scores ``(N, classes)`` for inputs in ``between``; see ``Standardize`` for one trained on others.
+        model: returns scores ``(N, classes)`` for inputs in ``between``; see ``Standardize`` for other input ranges.
         x: inputs.
         labels: their classes ``(N,)``; the loss is cross entropy.
         eps: largest change of a value.
@@ -128,26 +129,26 @@ def _run(
     if not eps >= 0 or not step >= 0 or steps < 1:
         raise ValueError(f"expected eps >= 0, step >= 0 and steps >= 1 (got eps={eps}, step={step}, steps={steps})")
     if not x.is_floating_point():
-        raise TypeError(f"expected floating-point inputs (got {x.dtype}); for bytes attack x / 255")
+        raise TypeError(f"expected floating-point inputs (got {x.dtype}); attack x / 255 if they are bytes")
     if x.numel() and (float(x.min()) < low or float(x.max()) > high):
         raise ValueError(
             f"expected inputs in {between} (got {float(x.min()):.4g} to {float(x.max()):.4g}); put geonorm.robust."
-            "Standardize before a model of standardized inputs, or give between="
+            "Standardize before a model of standardized inputs, or pass between="
         )
     if not x.numel():
         return x.clone()
     with _evaluation(model), torch.enable_grad():
-        if _is_outside(backend, model, x, between):
+        if _uses_torchattacks(backend, model, x, between):
             import torchattacks
 
             attacked: Tensor = getattr(torchattacks, kind)(model, **sizes)(x, labels)
             return attacked
         if kind == "FGSM":
             sizes = {**sizes, "alpha": sizes["eps"], "steps": 1}
-        return _climb(model, x.detach(), labels, sizes, between, random_start=kind == "PGD")
+        return _ascend_loss(model, x.detach(), labels, sizes, between, random_start=kind == "PGD")
 
 
-def _climb(
+def _ascend_loss(
     model: Callable[[Tensor], Tensor],
     x: Tensor,
     labels: Tensor,
@@ -170,8 +171,8 @@ def _climb(
     return attacked.detach()
 
 
-def _is_outside(backend: str, model: nn.Module, x: Tensor, between: tuple[float, float]) -> bool:
-    """Whether torchattacks runs it: it takes inputs in [0, 1], single or double precision, and asks for parameters."""
+def _uses_torchattacks(backend: str, model: nn.Module, x: Tensor, between: tuple[float, float]) -> bool:
+    """Whether torchattacks runs the attack: it needs inputs in [0, 1], float32 or float64, and a model's parameters."""
     if backend not in BACKENDS:
         raise ValueError(f"expected backend to be one of {BACKENDS} (got {backend!r})")
     if backend == "own":
@@ -180,7 +181,7 @@ def _is_outside(backend: str, model: nn.Module, x: Tensor, between: tuple[float,
     fits = between == (0.0, 1.0) and x.dtype in (torch.float32, torch.float64) and any(True for _ in model.parameters())
     if backend == "torchattacks" and not there:
         raise ImportError(
-            "expected torchattacks for backend='torchattacks'; pip install torchattacks, or backend='own'"
+            "expected torchattacks for backend='torchattacks'; pip install torchattacks, or use backend='own'"
         )
     if backend == "torchattacks" and not fits:
         raise ValueError(
@@ -192,7 +193,7 @@ def _is_outside(backend: str, model: nn.Module, x: Tensor, between: tuple[float,
 
 @contextmanager
 def _evaluation(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation; afterwards every module in the mode it had."""
+    """The model in evaluation mode; afterwards every module gets its former mode back."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class GroupAccuracy(NamedTuple):
-    """How well each group of samples does.
+    """Accuracy of each group of samples.
 
     Attributes:
         average: accuracy over all samples.
@@ -30,7 +30,7 @@ def group_accuracy(correct: Tensor, groups: Tensor) -> GroupAccuracy:
 
     Args:
         correct: boolean, one entry per sample.
-        groups: boolean ``(samples, groups)``, who belongs where; or one group number per sample.
+        groups: boolean ``(samples, groups)``, membership; or one group number per sample.
 
     Examples:
         >>> import torch
@@ -40,7 +40,7 @@ def group_accuracy(correct: Tensor, groups: Tensor) -> GroupAccuracy:
         (0.5, tensor([1.0000, 0.5000], dtype=torch.float64))
     """
     if correct.is_floating_point() or groups.is_floating_point():
-        raise TypeError(f"expected truth values or group numbers (got {correct.dtype} and {groups.dtype})")
+        raise TypeError(f"expected booleans or group numbers (got {correct.dtype} and {groups.dtype})")
     correct = correct.bool()
     groups = torch.nn.functional.one_hot(groups.long()).bool() if groups.dim() == 1 else groups.bool()
     if correct.dim() != 1 or groups.dim() != 2 or len(correct) != len(groups):

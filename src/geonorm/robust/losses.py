@@ -1,13 +1,13 @@
 """Distributionally robust losses: the expected loss under the worst distribution near the data.
 
-Of per-sample losses ℓ_1..ℓ_B each function gives sup over q of Σ q_i ℓ_i and the q that attains it, which is also the
-gradient:
+For per-sample losses ℓ_1..ℓ_B each function returns sup over q of Σ q_i ℓ_i and the q that attains it, which is also
+the gradient:
 
-    cvar            q_i ≤ 1/(αB): the mean of the worst share α
+    cvar            q_i ≤ 1/(αB): the mean of the worst fraction α
     chi_square      ½ Σ (B q_i − 1)²/B ≤ ½ (1/α − 1)²
-    ..._doro        the same after the share ε of largest losses, the suspected outliers, is dropped
+    ..._doro        the same after the fraction ε of largest losses, the suspected outliers, is dropped
 
-**Exact.** Shares need not be whole samples: the one on the boundary counts in part. With c² = 1 + (1/α − 1)² the χ²
+**Exact.** Fractions need not be whole samples: the one on the boundary counts in part. With c² = 1 + (1/α − 1)² the χ²
 supremum is inf over η of c·√E(ℓ − η)₊² + η. Where the samples above η have mass m, mean μ and variance v,
 η = μ − √(v/(c²m − 1)) and the value is μ + √(v(c²m − 1)): one sort finds the η that agrees with its own samples.
 """
@@ -28,8 +28,8 @@ class RobustLoss(NamedTuple):
 
     Attributes:
         loss: a scalar to call ``backward`` on.
-        weights: how much each sample counts; they add up to 1, and are the gradient of the loss by the samples' own.
-            NaN, as the loss and its gradient, if the loss of any sample is.
+        weights: how much each sample counts; they add up to 1, and are the gradient of the loss by the samples' losses.
+            If the loss of any sample is NaN, so are the weights, the loss and its gradient.
     """
 
     loss: Tensor
@@ -53,13 +53,13 @@ def erm(losses: Tensor) -> RobustLoss:
 
 
 def cvar(losses: Tensor, alpha: float) -> RobustLoss:
-    """The mean of the worst share of the samples: conditional value at risk.
+    """The mean of the worst fraction of the samples: conditional value at risk.
 
         sup Σ q_i ℓ_i  with  0 ≤ q_i ≤ 1/(αB),  Σ q_i = 1
 
     Args:
         losses: per-sample losses, any shape.
-        alpha: the share, in (0, 1]; 1 is the mean. Less than one sample is the largest loss.
+        alpha: the fraction, in (0, 1]; 1 gives the mean. Less than one sample gives the largest loss.
 
     Examples:
         >>> import torch
@@ -78,7 +78,8 @@ def chi_square(losses: Tensor, alpha: float) -> RobustLoss:
 
     Args:
         losses: per-sample losses, any shape.
-        alpha: in (0, 1]; 1 is the mean, and the ball grows as it falls. Up to ½ it holds all of CVaR's q of the same α.
+        alpha: in (0, 1]; 1 gives the mean, and the ball grows as α falls. For α ≤ ½ the ball contains all q of CVaR
+            with the same α.
 
     Examples:
         >>> import torch
@@ -90,12 +91,12 @@ def chi_square(losses: Tensor, alpha: float) -> RobustLoss:
 
 
 def cvar_doro(losses: Tensor, alpha: float, eps: float, trim: str = "exact") -> RobustLoss:
-    """CVaR of what is left when the largest losses are dropped as outliers.
+    """CVaR of the rest after the largest losses are dropped as outliers.
 
     Args:
         losses: per-sample losses, any shape.
-        alpha: the share of the rest, in (0, 1].
-        eps: the share dropped first, in [0, 1).
+        alpha: the fraction of the rest, in (0, 1].
+        eps: the fraction dropped first, in [0, 1).
         trim: ``"exact"`` drops eps·B samples, the last of them in part; ``"floor"`` drops int(eps·B).
 
     Examples:
@@ -105,21 +106,21 @@ def cvar_doro(losses: Tensor, alpha: float, eps: float, trim: str = "exact") -> 
         tensor(3.)
     """
     kept = _kept(losses, alpha, eps, trim)
-    end = max(alpha * kept.number, 1e-9)  # a share of the largest loss, however small, is that loss
-    share = torch.clamp(kept.before + kept.mass, max=end) - torch.clamp(kept.before, max=end)
-    weights = share / share.sum()
-    # What has no weight must not show: an infinite loss below the level, say.
-    loss = torch.where(share > 0, weights * kept.worst, 0.0).sum()
+    end = max(alpha * kept.number, 1e-9)  # however small the fraction, the largest loss counts
+    fraction = torch.clamp(kept.before + kept.mass, max=end) - torch.clamp(kept.before, max=end)
+    weights = fraction / fraction.sum()
+    # A loss without weight must have no effect, even if it is infinite.
+    loss = torch.where(fraction > 0, weights * kept.worst, 0.0).sum()
     return kept.result(loss, weights)
 
 
 def chi_square_doro(losses: Tensor, alpha: float, eps: float, trim: str = "exact") -> RobustLoss:
-    """The χ² loss of what is left when the largest losses are dropped as outliers.
+    """The χ² loss of the rest after the largest losses are dropped as outliers.
 
     Args:
         losses: per-sample losses, any shape.
         alpha: as in ``chi_square``.
-        eps: the share dropped first, in [0, 1).
+        eps: the fraction dropped first, in [0, 1).
         trim: as in ``cvar_doro``.
 
     Examples:
@@ -130,9 +131,9 @@ def chi_square_doro(losses: Tensor, alpha: float, eps: float, trim: str = "exact
     """
     kept = _kept(losses, alpha, eps, trim)
     mass = kept.mass / kept.number
-    radius = min(1 / alpha - 1, 1e9) ** 2  # c² − 1; larger ones give the largest loss as well
+    radius = min(1 / alpha - 1, 1e9) ** 2  # c² − 1; larger values give the largest loss too
     first = kept.worst[0].detach()
-    # Gaps from the largest loss, the largest gap as the unit: differences keep their digits, squares do not overflow.
+    # Distances from the largest loss in units of the greatest: differences keep their digits, squares do not overflow.
     gap = (first - kept.worst).nan_to_num(nan=0.0, posinf=torch.finfo(first.dtype).max)
     unit = torch.where(gap[-1] > 0, gap[-1], 1.0).detach()
     gap = gap / unit
@@ -150,10 +151,10 @@ def chi_square_doro(losses: Tensor, alpha: float, eps: float, trim: str = "exact
 
 
 def _level(gap: Tensor, mass: Tensor, before: Tensor, radius: float) -> Tensor:
-    """How far η is below the largest loss: every number of samples implies one, and one of those fits its samples.
+    """How far η is below the largest loss: each number of samples implies an η, and one of them fits its samples.
 
-    ``gap``: from the largest loss, rising; ``mass``: how much each counts, together 1; ``before``: how much the larger
-    ones count together.
+    ``gap``: distances from the largest loss, rising; ``mass``: weights, which add up to 1; ``before``: the total mass
+    of larger losses.
     """
     total = before + mass
     mean = (mass * gap).cumsum(0) / total
@@ -168,7 +169,7 @@ def _level(gap: Tensor, mass: Tensor, before: Tensor, radius: float) -> Tensor:
 
 
 def _gain(above: Tensor, below: Tensor, radius: float) -> Tensor:
-    """c²m − 1 from the masses above and below η: from the smaller one, which keeps the digits."""
+    """c²m − 1 from the masses above and below η, computed from the smaller one to keep its digits."""
     return torch.where(above < below, (1 + radius) * above - 1, radius - (1 + radius) * below)
 
 
@@ -185,19 +186,19 @@ def _flat(losses: Tensor) -> Tensor:
 
 def _check(alpha: float, eps: float, trim: str) -> None:
     if not 0 < alpha <= 1:
-        raise ValueError(f"expected alpha in (0, 1], the share of the worst samples (got {alpha})")
+        raise ValueError(f"expected alpha in (0, 1], the fraction of the worst samples (got {alpha})")
     if not 0 <= eps < 1:
-        raise ValueError(f"expected eps in [0, 1), the share of suspected outliers (got {eps})")
+        raise ValueError(f"expected eps in [0, 1), the fraction of suspected outliers (got {eps})")
     if trim not in TRIMS:
         raise ValueError(f"expected trim to be one of {TRIMS} (got {trim!r})")
 
 
 class _Kept(NamedTuple):
-    """What is left when the largest losses are dropped.
+    """The losses that remain after the largest are dropped.
 
-    ``worst``: the losses in falling order; ``mass``: the part of each that is left, the first perhaps in part;
-    ``before``: the mass of those before it; ``number``: all mass together; ``order``: where they were; ``given``: all
-    losses, as they came.
+    ``worst``: the losses in falling order; ``mass``: how much of each remains, the first perhaps in part; ``before``:
+    the mass of those before it; ``number``: the total mass; ``order``: their original indices; ``given``: all losses in
+    their original order.
     """
 
     worst: Tensor
@@ -208,9 +209,9 @@ class _Kept(NamedTuple):
     given: Tensor
 
     def result(self, loss: Tensor, weights: Tensor) -> RobustLoss:
-        """The loss and the weights where the samples are, in the precision of the losses given.
+        """The loss and the weights in the original order, in the precision of the losses given.
 
-        If any loss is NaN, so are both. By a factor: the gradient must show it too, and a constant has none.
+        If any loss is NaN, so are both. A NaN factor does this, so that the gradient is NaN too.
         """
         flat = self.given.reshape(-1)
         shown = torch.where(flat.detach().isnan().any(), math.nan, 1.0).to(loss.dtype)
@@ -222,11 +223,12 @@ def _kept(losses: Tensor, alpha: float, eps: float, trim: str) -> _Kept:
     flat = _flat(losses)
     _check(alpha, eps, trim)
     size = flat.numel()
-    # 0.29 · 100 is 28.999999999999996: what is left of the 29th outlier would be rounding, and outliers are large.
+    # 0.29 · 100 is 28.999999999999996. Without round() a rounding error of the 29th outlier would remain, and outliers
+    # are large.
     dropped = float(int(eps * size)) if trim == "floor" else round(eps * size, 9)
     whole = int(dropped)
     order = flat.detach().argsort(descending=True, stable=True)[whole:]
-    # Half precision cannot count the samples of a batch.
+    # Half precision cannot represent the number of samples of a batch.
     worst = flat[order].to(torch.promote_types(flat.dtype, torch.float32))
     end = torch.arange(1, size - whole + 1, dtype=worst.dtype, device=flat.device) - (dropped - whole)
     before = (end - 1).clamp_min(0.0)

@@ -20,7 +20,7 @@ def gaussian_noise(
     Args:
         x: inputs of any shape.
         std: standard deviation of the noise.
-        between: clip the result to this range; ``None`` (the default) leaves it as it is.
+        between: clip the result to this range; ``None`` (the default) does not clip.
         generator: where the noise comes from; torch's own by default.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Why a sample looks broken, as far as its own values tell."""
+"""Why a sample looks broken, judged by its own values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 REASONS = ("not finite", "too large", "offset", "constant", "noise", "unusual")
-_FLAT = 1e-6  # a channel whose deviation is less than this of its largest value does not vary
-_WIDE = 3.0  # times the usual spread is too large; a mean that many usual spreads off is an offset
-_NARROW = 0.1  # of the usual spread is as good as constant
+_FLAT = 1e-6  # a channel with a smaller deviation relative to its largest value does not vary
+_WIDE = 3.0  # a spread above this many usual spreads is too large; a mean that far off is an offset
+_NARROW = 0.1  # a spread below this fraction of the usual one counts as constant
 _ROUGH = 0.7  # independent values have 1, images about 0.1
 
 
 class Facts(NamedTuple):
-    """Of the values of one sample, or of the usual one.
+    """Facts about the values of one sample, or of the usual sample.
 
     Attributes:
         mean, spread: of all values.
@@ -36,7 +36,7 @@ class Facts(NamedTuple):
 
 
 class Far(NamedTuple):
-    """The feature of a sample that is farthest off: which, its value, the usual one, and how many features are far."""
+    """The feature of a sample that is farthest off: its number, its value, the usual value, and how many are far."""
 
     feature: float
     value: float
@@ -45,7 +45,7 @@ class Far(NamedTuple):
 
 
 def facts_of(x: Tensor) -> Tensor:
-    """``[samples, 6]`` of ``Facts``, for x as (N, C, *)."""
+    """``Facts`` of all samples, ``[samples, 6]``, for x of shape (N, C, *)."""
     x = x.detach().cpu().double()
     values = x.flatten(1)
     spread, mean = torch.std_mean(values, 1, correction=0)
@@ -65,7 +65,7 @@ def _roughness(x: Tensor, deviation: Tensor) -> Tensor:
 
 
 def explain(own: Facts, usual: Facts, shape: tuple[int, ...], far: Far | None) -> tuple[str, str] | None:
-    """The reason and its evidence; ``None`` if the values themselves do not tell. ``shape`` is that of a sample."""
+    """The reason and its evidence; ``None`` if the values themselves show none. ``shape`` is that of a sample."""
     channels, number = shape[0], math.prod(shape)
     if own.bad:
         return "not finite", f"{own.bad:.0f} of {number} values" if number > 1 else "its only value"

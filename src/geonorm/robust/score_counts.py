@@ -1,4 +1,4 @@
-"""How many samples have which score, in bins that grow, with an edge at the cut."""
+"""A histogram of scores with growing bins and an edge at the cut."""
 
 from __future__ import annotations
 

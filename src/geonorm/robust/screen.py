@@ -30,28 +30,27 @@ def screen(
     layers: Where = None,
     cut: float = 6.0,
 ) -> Screening:
-    """Name the broken samples of a data set, without labels, by how far they are from the others.
+    """Find the broken samples of a data set, without labels, by how far they are from the others.
 
         score = max over places of  2·d/median d,  median over channels of |m − median m|  and of |log σ − median log σ|
 
     m and σ are the mean and standard deviation of a sample in a channel, deviations are in MADs, and d is the distance
-    to the joint center that the guard goes by. Places are the model's input and what reaches its first eight norms; in
-    a model without norms, its first eight convolutions and linear layers. All medians are those of the data set itself,
-    so that data that differ as a whole from what the model was trained on are fine. Where the scores at a place fall
-    off slowly, as those of tables with long tails do, they are scaled down until only samples apart from all others
-    are above the cut.
+    to the joint center that the guard uses. Places are the model's input and the inputs of its first eight norms; in a
+    model without norms, of its first eight convolutions and linear layers. All medians are those of the data set
+    itself, so data that differ as a whole from the training data are fine. Where the scores at a place fall off slowly,
+    as in tables with long tails, they are scaled down until only samples separate from all others are above the cut.
 
     It finds samples that are not finite, unscaled, offset, constant or noisy. It does not find faults that leave the
-    values in their usual range and order: a wrong crop, a mirrored image, a wrong label. More than half of the data
-    broken is out of reach: then the broken samples are the usual ones. One pass over the batches, in evaluation; the
-    model is left as it was.
+    values in their usual range and order: a wrong crop, a mirrored image, a wrong label. It cannot work if more than
+    half of the data are broken, because then the broken samples are the usual ones. It makes one pass over the batches,
+    in evaluation mode, and leaves the model unchanged.
 
     Args:
-        model: any model, in any mode; trained or not, though a trained one sees more.
+        model: any model, in any mode; trained or not, though a trained one finds more.
         batches: a batch or an iterable of batches in a fixed order, such as a DataLoader that does not shuffle:
             tensors, or tuples whose first entry is the input.
         forward: how to call the model on a batch, ``forward(model, batch)``, where its first entry is not enough.
-        layers: which layers to look at beside the input: a name pattern, several, or a function of (name, module).
+        layers: which layers to check besides the input: a name pattern, several, or a function of (name, module).
         cut: the score above which a sample looks broken.
 
     Examples:
@@ -68,7 +67,7 @@ def screen(
     """
     check_readable(model, "screen")
     if isinstance(cut, bool) or not isinstance(cut, (int, float)) or not 1 <= cut < math.inf:
-        raise ValueError(f"expected cut to be a number from 1 (got {cut!r}); 6 is the usual one")
+        raise ValueError(f"expected cut to be a number from 1 (got {cut!r}); 6 is the default")
     _check_order(batches)
     places = Places(model, layers)
     facts, shape = _run(model, each_batch(batches), forward or call_model, places)
@@ -76,17 +75,17 @@ def screen(
 
 
 def _check_order(batches: Any) -> None:
-    """Batches that an index can be counted in: not shuffled, and not several taken for one."""
+    """Raise if sample indices would be meaningless: shuffled batches, or several batches passed as one."""
     if isinstance(batches, tuple) and len(batches) > 2 and _are_alike(batches):
         raise TypeError(
             f"expected a batch or an iterable of batches (got a tuple of {len(batches)} tensors of one kind, which "
-            "would be one batch with the first as its input); give a list of them"
+            "would be one batch with the first as its input); pass a list of them"
         )
     if isinstance(batches, DataLoader):
         samplers = (batches.sampler, getattr(batches.batch_sampler, "sampler", None))
         if any(isinstance(sampler, _SHUFFLES) for sampler in samplers):
             raise ValueError(
-                "expected batches in a fixed order (got a DataLoader that shuffles, so that an index would name no "
+                "expected batches in a fixed order (got a DataLoader that shuffles, so an index would not identify a "
                 "sample); make one with shuffle=False"
             )
 
@@ -100,7 +99,7 @@ def _are_alike(parts: tuple[Any, ...]) -> bool:
 def _run(
     model: nn.Module, batches: Iterable[Any], forward: Forward, places: Places
 ) -> tuple[Tensor | None, tuple[int, ...]]:
-    """All batches once through the model. What the values of the input tell of each sample, and the sample's shape."""
+    """Run all batches through the model once; returns the facts about each input sample, and the shape of a sample."""
     facts: list[Tensor] = []
     shape: tuple[int, ...] = ()
     number = 0
@@ -124,7 +123,7 @@ def _run(
 
 
 def values_of(batch: Any) -> Tensor:
-    """The input of a batch; of a dict or another structure the first tensor of numbers with samples."""
+    """The input of a batch; for a dict or another structure, its first floating-point tensor, or else the first."""
     x: Any = input_of(batch)
     if not isinstance(x, Tensor):
         tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()]

@@ -1,4 +1,4 @@
-"""What ``screen`` found, as one page that needs nothing else: no network, no other file."""
+"""The result of ``screen`` as one self-contained page: no network, no other file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEANING = {
     "offset": "Values vary as usual around a mean that is far off: a saturated sensor, a missing subtraction.",
     "constant": "Values do not vary, or hardly, in all channels or in one: an empty frame, a dead channel.",
     "noise": "Neighbouring values have little in common: noise, or a file that was decoded wrongly.",
-    "unusual": "The values are ordinary, but not what a layer makes of them: look at these yourself.",
+    "unusual": "The values are ordinary, but a layer's response to them is not: look at these yourself.",
 }
 _WIDTH, _HEIGHT, _LEFT, _FOOT = 720, 200, 54, 34
 
@@ -67,7 +67,7 @@ def _gallery(why: str, some: Sequence[Broken], pictures: Mapping[int, Thumbnail]
     tiles = [_tile(pictures[one.index], one.index, one.score, one.evidence) for one in drawn]
     words = [f"{len(some):,} sample{'s' * (len(some) != 1)}.", _MEANING[why]]
     words += [f"The {len(drawn)} highest scores are shown."] if len(drawn) < len(some) else []
-    words += ["On the right each on a scale of its own."] if any(pictures[one.index].own for one in drawn) else []
+    words += ["On the right each is on its own scale."] if any(pictures[one.index].own for one in drawn) else []
     return _tiles(why.capitalize(), " ".join(words), tiles)
 
 
@@ -95,7 +95,7 @@ def _tile(picture: Thumbnail, index: int, score: float, line: str) -> str:
 
 
 def _usual(found: Screening) -> list[int]:
-    """Samples whose scores are nearest to the middle, in their order."""
+    """Samples whose scores are nearest to the median, in order of index."""
     kept = found.kept
     if not kept:
         return []
@@ -105,7 +105,7 @@ def _usual(found: Screening) -> list[int]:
 
 
 def _highest(found: Screening) -> list[int]:
-    """Of the samples that are not broken, those with the highest scores."""
+    """The samples with the highest scores among those that are not broken."""
     order = found.scores.argsort(descending=True, stable=True)[len(found.broken) :]
     return order[:_USUAL].tolist()
 
@@ -132,13 +132,13 @@ def _histogram(found: Screening) -> str:
         f'<line class="cut" x1="{at:.1f}" x2="{at:.1f}" y1="4" y2="{floor}"/>'
         f'<text class="cut" x="{at:.1f}" {below}>cut {found.cut:g}</text>'
     )
-    label = f"how many of {found.samples} samples have which score"
+    label = f"histogram of the scores of {found.samples} samples"
     return (
         f'<figure class="scores"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">{bars}'
         f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH}" y1="{floor}" y2="{floor}"/>{marks}{cut}'
         f'<text x="{_LEFT - 6}" y="14" text-anchor="end">{most:,}</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">score, growing by equal factors</text></svg>'
-        "<figcaption>Samples by score; heights grow with the logarithm of the number. Samples that are not finite "
+        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">score, logarithmic</text></svg>'
+        "<figcaption>Samples by score, on a logarithmic scale. Samples that are not finite "
         "count in the last bar.</figcaption></figure>"
     )
 
@@ -146,7 +146,7 @@ def _histogram(found: Screening) -> str:
 def _bar(one: Bin, k: int, step: float, most: int, cut: float) -> str:
     if not one.count:
         return ""
-    # One sample is to be seen beside ten thousand.
+    # Logarithmic, so that one sample is visible next to ten thousand.
     height = (_HEIGHT - _FOOT - 8) * math.log1p(one.count) / math.log1p(most)
     kind = "flag" if one.low >= cut else "bar"
     return (

@@ -1,4 +1,4 @@
-"""What ``screen`` found: the broken samples of a data set, as a table, a picture and a page."""
+"""The result of ``screen``: the broken samples of a data set, as a table, a plot and a page."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Broken:
     """One sample that looks broken.
 
     Attributes:
-        index: its place in the data, in the order of the batches, from 0.
+        index: its position in the data, in the order of the batches, from 0.
         score: how far it is from the others; above the cut. Inf if it is not finite.
         layer: the first place that saw it: ``"input"``, or the name of a layer.
         why: ``"not finite"``, ``"too large"``, ``"offset"``, ``"constant"``, ``"noise"``, or ``"unusual"`` where its
-            own values do not tell.
-        evidence: the figures that the reason was read from.
+            own values show no reason.
+        evidence: the figures behind the reason.
     """
 
     index: int
@@ -40,7 +40,7 @@ class Broken:
 
 @dataclass(frozen=True, eq=False)
 class Screening(Result):
-    """What ``screen`` found.
+    """The result of ``screen``.
 
     Attributes:
         broken: the samples that look broken, the highest score first.
@@ -62,17 +62,17 @@ class Screening(Result):
 
     @property
     def samples(self) -> int:
-        """How many samples were looked at."""
+        """How many samples were checked."""
         return len(self.scores)
 
     @property
     def indices(self) -> list[int]:
-        """Of the broken samples, the highest score first."""
+        """Indices of the broken samples, the highest score first."""
         return [one.index for one in self.broken]
 
     @property
     def kept(self) -> list[int]:
-        """Indices of all other samples, in their order, such as ``torch.utils.data.Subset`` takes them."""
+        """Indices of all other samples in order, for ``torch.utils.data.Subset``."""
         out = set(self.indices)
         return [i for i in range(self.samples) if i not in out]
 
@@ -113,7 +113,7 @@ class Screening(Result):
         return {"samples": self.samples, "indices": self.indices, **super().to_dict()}
 
     def plot(self) -> Figure:
-        """How many samples have which score, and the cut."""
+        """A histogram of the scores, with the cut."""
         from .score_counts import score_counts
 
         drawn = figure()

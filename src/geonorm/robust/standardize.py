@@ -1,4 +1,4 @@
-"""Normalization of inputs as the first layer of a model, so that attacks and noise act on what people see."""
+"""Normalization of inputs as the first layer of a model, so that attacks and noise act on the original images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Standardize(nn.Module):
         super().__init__()
         if len(mean) != len(std) or not all(value > 0 for value in std):
             raise ValueError(f"expected one mean and one std > 0 per channel (got mean={mean}, std={std})")
-        # Numbers and no buffers: constants of the data, in the dtype of whatever comes, and in no checkpoint.
+        # Numbers instead of buffers: they are constants of the data, take the input's dtype, and are in no checkpoint.
         self.mean, self.std = tuple(map(float, mean)), tuple(map(float, std))
 
     def forward(self, x: Tensor) -> Tensor:

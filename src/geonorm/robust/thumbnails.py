@@ -1,4 +1,4 @@
-"""Small pictures of samples that are images, for a page: PNG as text, without another library."""
+"""Small pictures of samples that are images, for a page: PNG data URLs, without another library."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from ..introspect.observe import each_batch
 from .screen import values_of
 
 _SIDE = 96  # pixels, at most
-_LEAST = 4  # pixels that an image has along each side
-_MOST_FOR_SCALE = 256  # images whose values say what is black and what is white
-_HIDDEN = 0.5  # of the values out of the range of all: a picture on its own scale too
+_LEAST = 4  # pixels along each side of an image
+_MOST_FOR_SCALE = 256  # images whose values define black and white
+_HIDDEN = 0.5  # with a larger fraction of values out of the common range, a picture on its own scale too
 _SIGNAL = (255, 0, 255)  # a pixel that is not finite
 
 
 class Thumbnail(NamedTuple):
-    """A sample as a picture, on the scale of all and, if that shows little of it, on its own; ``data:`` addresses."""
+    """A sample as ``data:`` URLs of pictures: on the common scale and, if that shows little of it, on its own."""
 
     common: str
     own: str | None
 
 
 def thumbnails(batches: Any, wanted: Collection[int], sound: Collection[int]) -> dict[int, Thumbnail]:
-    """Pictures of samples by number; none if the samples are no images of one or three channels.
+    """Pictures of samples by index; empty if the samples are not images of one or three channels.
 
-    Black and white are the 1st and the 99th percentile of the values of sound samples, for all pictures alike. Pixels
-    that are not finite are magenta.
+    Black and white are the 1st and the 99th percentile of the values of sound samples, the same for all pictures.
+    Pixels that are not finite are magenta.
     """
     left, kept, seen = set(wanted), {}, 0
     some = set(list(sound)[:: max(1, len(sound) // _MOST_FOR_SCALE)][:_MOST_FOR_SCALE])
@@ -68,12 +68,12 @@ def _range(values: Tensor) -> tuple[float, float]:
     values = values[values.isfinite()].sort().values
     if not len(values):
         return 0.0, 1.0
-    low, high = (float(values[round(share * (len(values) - 1))]) for share in (0.01, 0.99))
+    low, high = (float(values[round(fraction * (len(values) - 1))]) for fraction in (0.01, 0.99))
     return low, high if high > low else low + 1.0
 
 
 def _small(image: Tensor) -> Tensor:
-    """No side longer than a picture's; a pixel is not finite if any that went into it is not."""
+    """The image shrunk to the size of a picture; a pixel is NaN if any of the pixels behind it is not finite."""
     height, width = image.shape[1:]
     shrink = _SIDE / max(height, width)
     if shrink >= 1:

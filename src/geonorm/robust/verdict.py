@@ -1,4 +1,4 @@
-"""From what the samples were like at each place to the ones that look broken, and why."""
+"""From the figures of the samples at each place to the samples that look broken, and why."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 
 from .places import INPUT, Places
 from .reasons import Facts, Far, explain, usual_facts
-from .ruler import STATISTICS, gap, unlike_neighbours
+from .sample_reference import STATISTICS, roughness_score, valley_threshold
 from .screening import Broken, Screening
 
-_ENOUGH = 64  # positions; of fewer the roughness is not known well
-_MANY = 1 / 3  # of the samples; with more broken ones than that, a note
+_ENOUGH = 64  # positions; with fewer the roughness is not reliable
+_MANY = 1 / 3  # with a larger fraction of broken samples, a note is added
 
 
 @dataclass
 class _Scored:
-    """Scores of all samples, the same before any were divided, the number of the first place that saw each, or −1.
+    """Scores of all samples, also without scaling, the first place where each is above the cut, or −1, and the figures.
 
-    And what was seen at each place.
+    ``figures`` and ``skipped`` are by place.
     """
 
     scores: Tensor
@@ -37,12 +37,12 @@ def verdict(places: Places, facts: Tensor | None, shape: tuple[int, ...], cut: f
     """The result. ``facts`` are those of the input, ``shape`` that of a sample."""
     if not places.by_name:
         reasons = "; ".join(f"{name}: {why}" for name, why in places.skipped.items()) or "it has no layers"
-        raise ValueError(f"expected a model with an input or layers to look at (got none: {reasons})")
+        raise ValueError(f"expected a model with an input or layers to check (got none: {reasons})")
     samples = next(iter(places.by_name.values())).samples
     found = _scored(places, facts, shape, cut, torch.ones(samples, dtype=torch.bool))
     sound = found.plain <= cut
     if not sound.all() and sound.sum() > samples / 2:
-        # Many broken samples widen what is usual: once more, against the others alone.
+        # Many broken samples widen the usual range: score again, against the others alone.
         found = _scored(places, facts, shape, cut, sound)
     is_broken = found.scores > cut
     names = list(found.figures)
@@ -50,11 +50,11 @@ def verdict(places: Places, facts: Tensor | None, shape: tuple[int, ...], cut: f
     broken = []
     for i in found.scores.argsort(descending=True, stable=True)[: int(is_broken.sum())].tolist():
         layer = names[int(found.first[i])]
-        told = None
+        explanation = None
         if facts is not None and usual is not None:
             far = None if found.farthest is None else Far(*found.farthest[i].tolist())
-            told = explain(Facts(*facts[i].tolist()), usual, shape, far)
-        why, evidence = told or _by_layer(layer, found.figures[layer][i])
+            explanation = explain(Facts(*facts[i].tolist()), usual, shape, far)
+        why, evidence = explanation or _by_layer(layer, found.figures[layer][i])
         broken.append(Broken(i, float(found.scores[i]), layer, why, evidence))
     if len(broken) > _MANY * samples:
         found.notes.append("so many look broken that the others may be the broken ones: look at both")
@@ -73,18 +73,18 @@ def _scored(places: Places, facts: Tensor | None, shape: tuple[int, ...], cut: f
             found.skipped[name] = "more than half of the samples are not finite there"
         if name == INPUT:
             if facts is not None and math.prod(shape[1:]) >= _ENOUGH:
-                own = torch.maximum(own, unlike_neighbours(facts[:, Facts._fields.index("rough")], sound))
+                own = torch.maximum(own, roughness_score(facts[:, Facts._fields.index("rough")], sound))
             if len(shape) == 1 and place.usable:
                 found.farthest = farthest
         elif name in found.skipped:
             continue
         found.plain = torch.maximum(found.plain, own)
-        threshold = gap(own, cut)
+        threshold = valley_threshold(own, cut)
         if threshold > cut:
             found.notes.append(f"{name}: scores fall off slowly; divided by {threshold / cut:.3g}")
             own = own * (cut / threshold)
         if place.reference < place.samples:
-            found.notes.append(f"{name}: compared with the first {place.reference:,} samples, for want of memory")
+            found.notes.append(f"{name}: compared with the first {place.reference:,} samples, to save memory")
         found.first = torch.where((own > cut) & (found.first < 0), len(found.figures), found.first)
         found.scores = torch.maximum(found.scores, own)
         found.figures[name] = figures
@@ -92,7 +92,7 @@ def _scored(places: Places, facts: Tensor | None, shape: tuple[int, ...], cut: f
 
 
 def _by_layer(layer: str, figures: Tensor) -> tuple[str, str]:
-    """What is left to say where the values of the sample itself are ordinary."""
+    """The reason and evidence for a sample whose own values are ordinary."""
     if bool(figures.isinf().all()):
         return "not finite", f"its values overflow on the way to {layer}"
     most = int(figures.argmax())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _WrappedHook
 
 from ..introspect.layouts import is_ours
-from ..nn.layernorm import _be_called
+from ..nn.layernorm import _disable_fast_path
 from .wrap_like import WRAPPING_HOOKS
 
 RECORD = "_geonorm_record"
@@ -31,7 +31,7 @@ STATE_HOOKS = (
     "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )
-_INTERNAL = (_be_called, *WRAPPING_HOOKS)
+_INTERNAL = (_disable_fast_path, *WRAPPING_HOOKS)
 
 
 @dataclass

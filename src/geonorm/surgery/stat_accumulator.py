@@ -119,7 +119,7 @@ class StatAccumulator:
         for name, value in found.items():
             own[name].copy_(value)
         if is_ours(self.layer):
-            self.layer._see()
+            self.layer._mark_consistent()
         what = "instances" if self.per_instance else "values"
         notes = [] if self.guard is None else [self.guard.note()]
         if self.broken:

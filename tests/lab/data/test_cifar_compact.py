@@ -181,7 +181,7 @@ def test_damaged_corruptions(corrupted: tuple[Path, np.ndarray], name: str, acti
 
 
 def test_unknown_corruption_or_severity(corrupted: tuple[Path, np.ndarray]) -> None:
-    with pytest.raises(ValueError, match="unknown corruption 'rain'; known are brightness"):
+    with pytest.raises(ValueError, match="unknown corruption 'rain'; known: brightness"):
         load("cifar10c", corruption="rain")
     with pytest.raises(ValueError, match="severity to be 1, 2, 3, 4 or 5"):
         load("cifar10c", corruption="fog", severity=0)

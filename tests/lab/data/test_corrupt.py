@@ -114,7 +114,7 @@ def test_minority_of_a_task() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda s: corrupt(s, "rain"), "unknown corruption 'rain'; known are offset"),
+        (lambda s: corrupt(s, "rain"), "unknown corruption 'rain'; known: offset"),
         (lambda s: corrupt(s, "gain", 1.5), "share to be from 0 to 1"),
         (lambda s: corrupt(s, "labels", strength=2), "'labels' has no strength"),
         (

@@ -167,7 +167,7 @@ def test_an_empty_graph_at_the_end_has_scores_too() -> None:
         (lambda: create_model("gcn", "pop"), "has graph convolutions"),
         (lambda: create_model("densenet121", "wn"), "has its norms before operations"),
         (lambda: create_model("resnet20", "augbm"), "did you mean 'augbn'"),
-        (lambda: create_model("resnet20", activation="rellu"), "unknown activation 'rellu'; known are relu"),
+        (lambda: create_model("resnet20", activation="rellu"), "unknown activation 'rellu'; known: relu"),
         (lambda: create_model("resnet20", input_shape=(64,)), "expected input_shape like"),
         (lambda: create_model("resnet20", mean=[0.5]), "both mean and std"),
         (lambda: create_model("resnet20", mean=[0.5], std=[0.5, 1.0]), "one mean and one std > 0 per channel"),

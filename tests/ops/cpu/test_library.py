@@ -38,11 +38,11 @@ class TestLayout:
 
     def test_agrees(self) -> None:
         assert isinstance(library.load.__wrapped__(), library._Library)
-        fields = len(library._KIND_FIELDS) + len(library._CALL_FIELDS)
-        assert library._KIND.size + library._CALL.size == 8 * fields
+        fields = len(library._SPEC_FIELDS) + len(library._CALL_FIELDS)
+        assert library._SPEC.size + library._CALL.size == 8 * fields
 
     @pytest.mark.parametrize("change", CHANGES)
-    @pytest.mark.parametrize("part", ["_KIND_FIELDS", "_CALL_FIELDS"])
+    @pytest.mark.parametrize("part", ["_SPEC_FIELDS", "_CALL_FIELDS"])
     def test_fields(self, monkeypatch: pytest.MonkeyPatch, change: str, part: str) -> None:
         found = self.reason(monkeypatch, part, changed(getattr(library, part), change))
         assert isinstance(found, str)

@@ -108,7 +108,12 @@ def test_equals_torch(layout: str, spread: str, dtype: torch.dtype) -> None:
         for learn in (False, True):
             tensor = isinstance(phi, torch.Tensor)
             rule = make_rule(
-                spread, 1.5, 0.05, eps=1e-5, grad_floor=0.0 if tensor or phi != 1.3 else 0.02, interior=tensor
+                spread,
+                1.5,
+                0.05,
+                eps=1e-5,
+                grad_floor=0.0 if tensor or phi != 1.3 else 0.02,
+                phi_strictly_inside=tensor,
             )
             alpha, shift = (parameter(), 0.2 * parameter()) if learn else (1.0, None)
             of = Inputs(data_of(layout, dtype), phi, alpha, shift, parameter(), parameter(), None)

@@ -106,5 +106,5 @@ def test_too_few_sweeps_say_so_in_the_bound() -> None:
 
 def test_look_keeps_its_digits_under_an_offset() -> None:
     x = torch.randn(4, 1000, generator=torch.Generator().manual_seed(5)) * 0.08 + 2048
-    seen = solver.look(x, None, Axes((1,)), Axes((1,)).extremes(x))
+    seen = solver.measure_extent(x, None, Axes((1,)), Axes((1,)).extremes(x))
     torch.testing.assert_close(seen.mean, x.double().mean(1, keepdim=True), rtol=0, atol=1e-7)

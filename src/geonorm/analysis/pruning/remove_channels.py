@@ -49,7 +49,7 @@ def remove_channels(model: nn.Module, drops: Iterable[Drop], example: Tensor) ->
     norms, modules = channel_norms(model), dict(model.named_modules())
     for name in by_layer:
         if name not in norms:
-            raise ValueError(f"expected the name of a batch norm with γ and β (got {name!r}); known are {list(norms)}")
+            raise ValueError(f"expected the name of a batch norm with γ and β (got {name!r}); known: {list(norms)}")
     near = trace(model).norms
     report = Report("remove_channels")
     modes = [(module, module.training) for module in model.modules()]

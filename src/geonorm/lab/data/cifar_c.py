@@ -71,7 +71,7 @@ def corrupted_images(corruption: str, severity: int, test_size: int | None = Non
 def opened(corruption: str) -> tuple[Any, Tensor]:
     """The pixels of one kind, all severities, still on disk, and the labels that every severity shares; checked."""
     if corruption not in CORRUPTIONS:
-        raise ValueError(f"unknown corruption {corruption!r}; known are {', '.join(CORRUPTIONS)}")
+        raise ValueError(f"unknown corruption {corruption!r}; known: {', '.join(CORRUPTIONS)}")
     path = find("cifar10c", PLACES, HOW)
     labels = read_array(path, _AGAIN)
     pixels = read_array(path.with_name(f"{corruption}.npy"), _AGAIN, memory_map=True)

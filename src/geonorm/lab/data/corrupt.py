@@ -115,7 +115,7 @@ def corrupt_task(task: Task, kind: str, share: float = 0.1, seed: int = 0, stren
 def _checked(split: Split, kind: str, share: float, strength: float | None) -> Tensor:
     """The samples, if they can be corrupted so."""
     if kind not in CORRUPTIONS:
-        raise ValueError(f"unknown corruption {kind!r}; known are {', '.join(CORRUPTIONS)}")
+        raise ValueError(f"unknown corruption {kind!r}; known: {', '.join(CORRUPTIONS)}")
     if not 0 <= share <= 1:
         raise ValueError(f"expected share to be from 0 to 1 (got {share})")
     if strength is not None and kind not in _STRENGTHS:

@@ -37,7 +37,7 @@ def degrade(split: Split, kind: str, severity: int, seed: int = 0) -> Split:
         tensor(0.6000)
     """
     if kind not in DEGRADATIONS:
-        raise ValueError(f"unknown degradation {kind!r}; known are {', '.join(DEGRADATIONS)}")
+        raise ValueError(f"unknown degradation {kind!r}; known: {', '.join(DEGRADATIONS)}")
     if severity not in range(1, 6):
         raise ValueError(f"expected severity to be 1, 2, 3, 4 or 5 (got {severity})")
     x = split.x

@@ -37,7 +37,7 @@ def make_activation(name: str) -> nn.Module:
         Tanh()
     """
     if name not in ACTIVATIONS:
-        raise ValueError(f"unknown activation {name!r}; known are {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"unknown activation {name!r}; known: {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]()
 
 

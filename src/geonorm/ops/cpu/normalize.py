@@ -16,7 +16,7 @@ from torch import Tensor
 from .. import problem
 from ..grouping import Axes, Grouping
 from ..problem import Inputs, Result, Rule, Saved
-from ..running import Running, refresh_seen
+from ..running import Running, refresh_copies
 from ..torch.center import Center
 from ..torch.guard import GuardedMoments, Verdict
 from . import library
@@ -55,7 +55,7 @@ def normalize(
         return None
     if running is not None and follows:
         torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
-        refresh_seen(running)
+        refresh_copies(running)
     note = found if found.offsets is None else None
     return Result(laid_out(y, of.x), Saved(saved, samples, note), follows)
 

@@ -1,4 +1,4 @@
-"""Normalizing groups over several processes: what each finds out by itself, what travels, and what all decide alike."""
+"""Normalizing groups over several processes: local computation, exchange, and decisions that all make alike."""
 
 from .gradient import normalize_backward
 from .normalize import normalize

@@ -1,8 +1,8 @@
 """Logarithms and powers that are the same on every machine.
 
-Processes that make the same decisions from the same numbers must not ask a mathematical library for them, which may
-differ in the last digit between machines. IEEE has one result for + − × ÷ and for powers of two: all is made of these.
-Within about 1e-15 of the true values.
+Processes must make the same decisions from the same numbers. A math library may differ in the last digit between
+machines, so these functions use only + − × ÷ and powers of two, for which IEEE 754 prescribes the result. They are
+within about 1e-15 of the true values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..torch.search import Arithmetic
 
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # the former has zeros at its end
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # the low bits of the first are zero
 _ODD = [2 / (2 * k + 1) for k in range(12)]  # ln m = 2s + 2s³/3 + 2s⁵/5 + ..., with s = (m − 1)/(m + 1)
 _TAYLOR = [1 / math.factorial(k) for k in range(15)]
 

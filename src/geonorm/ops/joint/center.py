@@ -18,7 +18,7 @@ from .source import Source
 
 
 def is_searched(phi: float | Tensor) -> bool:
-    """Whether the center of some group has no closed form; of a tensor nobody looks that closely."""
+    """Whether the center of some group may need the search; the values of a tensor φ are not examined."""
     return isinstance(phi, Tensor) or phi not in (1, 2, math.inf)
 
 
@@ -28,20 +28,20 @@ def find_center(
     seen: Moments,
     groups: Axes,
     dtype: torch.dtype,
-    looks: bool,
+    can_read: bool,
     sweeps: int | None = None,
-    interior: bool = False,
+    phi_strictly_inside: bool = False,
 ) -> Center:
-    """The center of every group, ``[groups, 1]``, and all that belongs to it, in float64.
+    """The center of every group and its bound, sweeps and ends, ``[groups, 1]`` in float64.
 
     Args:
-        source: the values here.
-        phi: a number, or any tensor: then ``seen.phi`` says what it is.
+        source: the values of this process.
+        phi: a number, or any tensor: ``seen.phi`` then has the values.
         seen: moments of all values.
         groups: over processes.
-        dtype: computing.
-        looks: whether Python may read the data; elsewhere the number of sweeps is fixed.
-        sweeps, interior: as in ``ops.torch.center``.
+        dtype: the computing dtype.
+        can_read: whether Python may read the data; if not, the number of sweeps is fixed.
+        sweeps, phi_strictly_inside: as in ``ops.torch.center``.
     """
     broken = ~seen.mean.isfinite()
     mean = seen.mean.clamp(seen.lowest, seen.highest)
@@ -50,14 +50,14 @@ def find_center(
     deviation = torch.where(seen.var.isfinite(), seen.var.sqrt(), seen.highest - seen.lowest)
     found = Solution(mean, 32 * eps * deviation, torch.zeros_like(mean, dtype=torch.int64))
     if is_searched(phi):
-        solved = _search(source, phi, seen, groups, dtype, looks, sweeps)
+        solved = _search(source, phi, seen, groups, dtype, can_read, sweeps)
         at_mean = seen.phi == 2
         found = Solution(*[torch.where(at_mean, one, other) for one, other in zip(found, solved, strict=True)])
     center, bound, used = found
     lower = upper = center
-    if phi == 1 if not isinstance(phi, Tensor) else not interior:
+    if phi == 1 if not isinstance(phi, Tensor) else not phi_strictly_inside:
         wanted = seen.phi == 1
-        if not looks or bool(wanted.any()):
+        if not can_read or bool(wanted.any()):
             middle = middle_values(*source.rows(seen), wanted, seen, groups)
             lower, upper = (torch.where(wanted, value, end) for value, end in zip(middle, (lower, upper), strict=True))
     at_ends = seen.phi == math.inf
@@ -82,16 +82,16 @@ def _search(
     seen: Moments,
     groups: Axes,
     dtype: torch.dtype,
-    looks: bool,
+    can_read: bool,
     sweeps: int | None,
 ) -> Solution:
-    """The search in units in which no float arithmetic is unsafe; mostly those of the values."""
-    if sweeps is None and not looks:
+    """The search, with values rescaled where float arithmetic would be unsafe."""
+    if sweeps is None and not can_read:
         sweeps = fixed_sweeps(phi)
     largest = torch.maximum(seen.highest, -seen.lowest)
     limit = 2.0**60 if dtype == torch.float32 else 2.0**500
     unsafe = (largest > limit) | (largest < 1 / limit)
-    if looks and not bool((unsafe & (largest > 0)).any()):
+    if can_read and not bool((unsafe & (largest > 0)).any()):
         return search(source, _in_units(seen), groups, dtype, sweeps, None)
     factor = torch.where(unsafe, power_of_two(largest).clamp(max=torch.finfo(dtype).max / 2), 1.0)
     scaled = _in_units(seen)._replace(
@@ -105,6 +105,6 @@ def _search(
 
 
 def _in_units(seen: Moments) -> Moments:
-    """With weights in units of the heaviest, as the sweeps see them."""
+    """The moments with weights in units of the heaviest, as the sweeps use them."""
     unit = power_of_two(seen.heaviest)
     return seen._replace(mass=seen.mass * unit, lightest=seen.lightest * unit)

@@ -1,7 +1,7 @@
-"""What several processes make alike of the sums of a sweep: the search of ``ops/torch/search.py`` on one table.
+"""The next step of a search, the same in all processes: ``ops/torch/search.py`` on one table.
 
-The arithmetic is that of ``arithmetic.py``, and sums are added in the order of ranks. csrc/decide.h is the same
-operation by operation, to the last bit: a process without the compiled library may be among the others.
+It uses the arithmetic of ``arithmetic.py``, and adds sums in the order of ranks. csrc/decide.h does the same operations
+with the same bits, because some of the processes may not have the compiled library.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..torch import search
 from ..torch.search import Searches, Sums
 from .arithmetic import REPRODUCIBLE
 
-COLUMNS = Searches._fields  # of the table, in this order: ``Column`` of csrc/decide.h
-_FIRST, _LAST = COLUMNS.index("lo"), COLUMNS.index("active")  # what a sweep changes
+COLUMNS = Searches._fields  # of the table, in the order of ``Column`` of csrc/decide.h
+_FIRST, _LAST = COLUMNS.index("lo"), COLUMNS.index("active")  # the columns that a sweep changes
 
 
 def to_table(searches: Searches) -> Tensor:
@@ -25,25 +25,25 @@ def to_table(searches: Searches) -> Tensor:
 
 
 def from_table(table: Tensor) -> Searches:
-    """The searches again; numbers are views."""
+    """The inverse of ``to_table``; the numbers are views of the table."""
     found = Searches(*table[:, :, None].unbind(1))
     return found._replace(active=found.active > 0)
 
 
 def advance(table: Tensor, parts: Tensor | None, k: int, wide: bool, adaptive: bool) -> bool:
-    """Searches after their k-th sweep, in place; whether any goes on, which only adaptive ones may ask.
+    """Update the searches after their k-th sweep, in place; returns whether any is still active, if adaptive.
 
     Args:
         table: ``[groups, columns]``.
-        parts: the sums of all processes, ``[processes, sums, groups]``; None for k = 0: searches find their places.
-        k: how many sweeps there were.
-        wide: computing in float64, not float32.
-        adaptive: searches look at single values where that helps.
+        parts: the sums of all processes, ``[processes, sums, groups]``; None before the first sweep, for k = 0.
+        k: the number of sweeps so far.
+        wide: the computing dtype is float64, not float32.
+        adaptive: Python may read the values, and a search may use the value nearest to its point.
     """
     dtype = torch.float64 if wide else torch.float32
     if parts is not None:
         sums = functools.reduce(Sums.merge, [Sums(*part.unsqueeze(-1).unbind(0)) for part in parts])
         moved = search.advance(from_table(table), sums, k, torch.finfo(dtype).eps, adaptive, REPRODUCIBLE)
         table[:, _FIRST : _LAST + 1] = to_table(moved)[:, _FIRST : _LAST + 1]
-    table.copy_(to_table(search.place(from_table(table), dtype)))
+    table.copy_(to_table(search.set_sweep_point(from_table(table), dtype)))
     return adaptive and bool(from_table(table).active.any())

@@ -1,8 +1,8 @@
 """Backward of groups over several processes, in one collective.
 
-``ops/torch/norm.py`` has the mathematics. The gradient of x is linear in two numbers per group, how much flows to the
-spread (ds) and to the center (dc), and both are sums over all values. With σ = ∂s/∂z and w = |x − c|^(φ−2), both up to
-a factor per group, dc = −ρΣαh − ds·Σασ: all sums that are needed can be taken before any of the two is known.
+``ops/torch/norm.py`` has the mathematics. The gradient of x is linear in two numbers per group, the gradients of the
+spread (ds) and of the center (dc), and both are sums over all values. With σ = ∂s/∂z and w = |x − c|^(φ−2), both up to
+a factor per group, dc = −ρΣαh − ds·Σασ. So all sums can be computed before ds and dc are known, and sent at once.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..problem import Incoming, Inputs, Rule, Saved
 from ..torch.gaussian import robust_factor
 from ..torch.normalize import with_phi
 from ..torch.spread import mean_abs_factor
-from .kernel_part import kernel_part
+from .kernel_backward import kernel_backward
 from .layout import Layout
-from .part import Flow, Part, Sums
+from .torch_backward import Flow, Sums, TorchBackward
 
 
 def normalize_backward(
     grads: Incoming, of: Inputs, groups: Axes, rule: Rule, saved: Saved, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the inputs, in their order. Those of parameters are parts of the whole: the processes' add up."""
+    """Gradients of the inputs, in their order. Those of parameters are this process's part of the sum."""
     offset, of = of.phi, with_phi(of, groups, rule)
-    by_kernels = kernel_part(grads, of, groups, rule, saved.groups, needs)
-    part = Part(grads, of, groups, rule, saved.groups, needs) if by_kernels is None else by_kernels
+    by_kernels = kernel_backward(grads, of, groups, rule, saved.groups, needs)
+    part = TorchBackward(grads, of, groups, rule, saved.groups, needs) if by_kernels is None else by_kernels
     here = part.sums()
     phi = Layout(of.x.shape, groups).per_row(of.phi)
     flow = flow_of(Sums(*groups.join(*here)), saved.groups, phi, rule, of.weight is not None)
@@ -42,9 +42,9 @@ def normalize_backward(
 
 
 def flow_of(all_of: Sums, saved: Tensor, phi: float | Tensor, rule: Rule, weighted: bool) -> Flow:
-    """What flows through spread and center, from the sums over all processes; ``flow_of`` of csrc/gradient.h.
+    """The gradients through spread and center, from the sums over all processes; see ``flow_of`` of csrc/gradient.h.
 
-    All are ``[groups, 1]`` in float64. Weights come in units of their sum.
+    All are ``[groups, 1]`` in float64. Weights are divided by their sum.
     """
 
     def column(index: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Groups as rows and back."""
+"""Converting groups to rows and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..problem import statistics_shape
 
 
 class Layout:
-    """How the groups of a tensor become the rows of a matrix, and statistics per row statistics of the tensor."""
+    """Turns the groups of a tensor into rows of a matrix, and statistics per row into statistics of the tensor."""
 
     def __init__(self, shape: Sequence[int], groups: Axes) -> None:
         self.kept = [d for d in range(len(shape)) if d not in groups.dims]
@@ -26,7 +26,7 @@ class Layout:
         return value.permute(*self.kept, *self.dims).reshape(self.groups, self.members)
 
     def per_row(self, value: float | Tensor) -> float | Tensor:
-        """A statistic, or what broadcasts to one, as ``[groups, 1]``; a number stays one."""
+        """A statistic, or a tensor that broadcasts to one, as ``[groups, 1]``; a number stays a number."""
         return value.expand(self.statistics).reshape(-1, 1) if isinstance(value, Tensor) else value
 
     def statistic(self, value: Tensor) -> Tensor:

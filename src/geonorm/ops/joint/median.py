@@ -1,9 +1,9 @@
 """The two middle values of groups over several processes, exactly, in a few exchanges.
 
-Every process sorts its own values. In a round it sends some of those that are left in the bracket, evenly spaced, each
-with the weight below it and the weight up to it. From them all processes narrow the bracket alike: by more than a
-factor of 50 for two processes, until what was sent decides. There are two brackets per group, one for each of the two
-middle values.
+Every process sorts its own values. In each round it sends a few of those left in the bracket, evenly spaced, each with
+the weight below it and the weight up to it. From these all processes narrow the bracket in the same way, by more than a
+factor of 50 for two processes, until the values sent determine the result. There are two brackets per group, one for
+each of the two middle values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .arithmetic import power_of_two
 from .moments import Moments
 
 SENT = 128  # values per bracket and round
-_MOST_ROUNDS = 80  # never reached: a round leaves at most one part in SENT/2, or ends
+_MAX_ROUNDS = 80  # never reached: a round leaves at most one part in SENT/2, or is the last
 
 
 def middle_values(
@@ -36,34 +36,34 @@ def middle_values(
     wanted = wanted & (seen.mass > 0) & seen.mean.isfinite()
     own = _Sorted(torch.where(wanted, x, 0.0), weight)
     half = 0.5 * seen.mass * (1.0 if weight is None else power_of_two(seen.heaviest))
-    # Up to which weight the lower and the upper one lie; a slack for the rounding of sums of weights.
+    # The cumulative weights that the lower and the upper median reach, with slack for the rounding of sums of weights.
     slack = 4 * torch.finfo(torch.float64).eps * seen.number * half
     low, high = (half, half + 0.25) if weight is None else (half - slack, half + slack)
     goal = torch.cat([low, high], 1)
     lo = torch.full_like(goal, -math.inf)
     hi = torch.where(wanted, seen.highest, 0.0).expand_as(goal).contiguous()
     done = ~wanted.expand_as(goal)
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         if bool(done.all()):
             break
-        lo, hi, done = _narrowed(groups.gather(own.some(lo, hi)), goal, lo, hi, done)
+        lo, hi, done = _narrowed(groups.gather(own.sample(lo, hi)), goal, lo, hi, done)
     return hi[:, :1], hi[:, 1:]
 
 
 class _Sorted:
-    """The values here in their order, and the weight up to each of them."""
+    """The values of this process in order, and the weight up to each of them."""
 
     def __init__(self, x: Tensor, weight: Tensor | None) -> None:
         values, order = x.sort(dim=1)
         self.x = values.double().contiguous()
         nothing = torch.zeros(len(x), 1, dtype=torch.float64, device=x.device)
-        share = torch.ones_like(self.x) if weight is None else weight.gather(1, order)
-        self.reached = torch.cat([nothing, share.cumsum(1)], 1)  # by the number of values
+        sorted_weight = torch.ones_like(self.x) if weight is None else weight.gather(1, order)
+        self.reached = torch.cat([nothing, sorted_weight.cumsum(1)], 1)  # cumulative weight, by the number of values
 
-    def some(self, lo: Tensor, hi: Tensor) -> Tensor:
-        """Values in (lo, hi], evenly spaced, the last among them; the weight below and up to each; and up to lo.
+    def sample(self, lo: Tensor, hi: Tensor) -> Tensor:
+        """Values in (lo, hi], evenly spaced and including the last, with the weight below and up to each; lo is first.
 
-        ``[3, groups, brackets, SENT + 1]``. Of no values: hi, which adds nothing.
+        ``[3, groups, brackets, SENT + 1]``. If there are no values, hi is sent, which adds nothing.
         """
         first = torch.searchsorted(self.x, lo, right=True)
         number = torch.searchsorted(self.x, hi, right=True) - first
@@ -86,25 +86,25 @@ class _Sorted:
 
 
 def _narrowed(parts: Tensor, goal: Tensor, lo: Tensor, hi: Tensor, done: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The brackets after a round, and which of them have come to an end: at ``hi``."""
+    """The brackets after a round, and which of them are finished; the value is then ``hi``."""
     value = parts[:, 0].contiguous()  # [processes, groups, brackets, SENT + 1]
     candidates = torch.cat(value.unbind(0), -1)
     least_up_to = most_up_to = most_below = torch.zeros_like(candidates)
     for own, below, up_to in zip(value, parts[:, 1], parts[:, 2], strict=True):
-        behind = torch.searchsorted(own, candidates, right=True)  # how many were sent up to a candidate
+        behind = torch.searchsorted(own, candidates, right=True)  # how many values sent are up to a candidate
         before = torch.searchsorted(own, candidates, right=False)
-        # Beyond the last value sent there is nothing more in the bracket.
+        # The last value sent is the last one in the bracket.
         bound = torch.cat([below, up_to[..., -1:]], -1)
         at_least = up_to.gather(-1, (behind - 1).clamp_min(0))
         least_up_to = least_up_to + at_least
         most_up_to = most_up_to + torch.where(
             behind > before, at_least, bound.gather(-1, behind)
-        )  # sent: known exactly
+        )  # known exactly for a value that was sent
         most_below = most_below + bound.gather(-1, before)
     enough = least_up_to >= goal[..., None]
     new_hi = torch.where(enough, candidates, math.inf).amin(-1)
     new_lo = torch.where(most_up_to < goal[..., None], candidates, -math.inf).amax(-1)
-    # At an end where all that can lie below it is not enough.
+    # Finished where the weight that can lie below the candidate is too small.
     at_end = (candidates == new_hi[..., None]) & (most_below < goal[..., None])
     ended = at_end.any(-1)
     new_lo, new_hi = torch.maximum(lo, new_lo), torch.minimum(hi, new_hi)

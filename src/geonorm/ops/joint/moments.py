@@ -16,7 +16,7 @@ MEAN, SQUARES, LOWEST, HIGHEST, MASS, HEAVIEST, LIGHTEST, START, PHI = range(9)
 
 
 class Moments(NamedTuple):
-    """Of every group over all processes, float64, ``[groups, 1]``; the same bits in all of them."""
+    """Moments of every group over all processes, float64, ``[groups, 1]``; bit for bit the same in all processes."""
 
     mean: Tensor  # NaN for a group with a value that is not finite, in any process
     var: Tensor
@@ -25,12 +25,12 @@ class Moments(NamedTuple):
     mass: Tensor
     heaviest: Tensor  # weight; 1 without weights
     lightest: Tensor  # weight above 0
-    start: Tensor  # near the center, if all goes well
-    phi: Tensor  # that of the first process: one computed from a parameter may differ in the last digit
-    number: Tensor  # values per group, of whatever weight
+    start: Tensor  # where the search for the center starts
+    phi: Tensor  # from the first process: a φ computed from a parameter may differ in the last digit
+    number: Tensor  # values per group, whatever their weight
 
 
-def nothing(groups: int, device: torch.device) -> Tensor:
+def empty_part(groups: int, device: torch.device) -> Tensor:
     """The part of a process without values."""
     found = torch.zeros(groups, 9, dtype=torch.float64, device=device)
     found[:, [LOWEST, LIGHTEST]], found[:, HIGHEST] = math.inf, -math.inf
@@ -38,12 +38,12 @@ def nothing(groups: int, device: torch.device) -> Tensor:
 
 
 def exchange(here: Tensor, phi: float | Tensor, count: int, groups: Axes) -> Moments:
-    """The moments of all from those of each, in one collective.
+    """The moments over all processes from those of each, in one collective.
 
     Args:
-        here: ``[groups, 9]``, what ``measure`` of a source has found.
+        here: ``[groups, 9]``, from ``measure`` of a source.
         phi: exponent of the center.
-        count: values in each group here, of whatever weight.
+        count: values in each group in this process, whatever their weight.
         groups: over processes.
     """
     here[:, PHI] = phi.reshape(-1) if isinstance(phi, Tensor) else phi
@@ -57,7 +57,7 @@ def exchange(here: Tensor, phi: float | Tensor, count: int, groups: Axes) -> Mom
 
 
 def _merged(parts: list[Tensor], count: Tensor) -> Moments:
-    """By Chan's formula, in the order of ranks."""
+    """The moments combined by Chan's formula, in the order of ranks."""
     columns = [part[:, :, None].unbind(1) for part in parts]
 
     def over(column: int, how: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

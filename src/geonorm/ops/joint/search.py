@@ -1,8 +1,8 @@
 """The certified search for a center over several processes: one collective per sweep, the same decisions everywhere.
 
-Every process sweeps its own values at the same points, the sums are gathered, and each makes the same of them, so that
-nobody has to be asked whether to go on: by ``decide.py`` or, where it is there, by the compiled csrc/decide.h. The two
-are the same to the last bit.
+Every process sweeps its own values at the same points, and the sums are gathered. All processes then make the same
+decisions, so none has to ask whether to go on. ``decide.py`` makes them, or csrc/decide.h where the compiled library is
+available; the two agree to the last bit.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .source import Points, Source
 def search(
     source: Source, seen: Moments, groups: Axes, dtype: torch.dtype, sweeps: int | None, rescale: Tensor | None
 ) -> Solution:
-    """The centers of all groups with 1 < φ < ∞ other than 2; of others the start.
+    """The centers of all groups with 1 < φ < ∞ other than 2; for other groups the start.
 
     Args:
-        source: the values here.
-        seen: moments of all values, in units of ``rescale``; ``seen.phi`` says what is looked for.
+        source: the values of this process.
+        seen: moments of all values, in units of ``rescale``; ``seen.phi`` are the exponents.
         groups: over processes.
-        dtype: computing.
-        sweeps: a fixed number of them, with no decision that depends on the data.
-        rescale: what the values have to be multiplied by before anything else; None for 1.
+        dtype: the computing dtype.
+        sweeps: a fixed number of sweeps, with no decision that depends on the data.
+        rescale: a factor to multiply the values by first; None for 1.
     """
     adaptive, wide = sweeps is None, dtype == torch.float64
     table = start(seen)
@@ -51,7 +51,7 @@ def search(
 
 
 def start(seen: Moments) -> Tensor:
-    """Searches that have not begun, as a table."""
+    """Searches before their first sweep, as a table."""
     needed = (seen.phi != 2) & seen.mean.isfinite()
     return decide.to_table(begin(seen.phi, seen.lowest, seen.highest, seen.mass, seen.lightest, seen.start, needed))
 
@@ -61,7 +61,7 @@ def _is_compiled(table: Tensor) -> bool:
 
 
 def _one_number(q: Tensor) -> float | Tensor:
-    """Where all groups share one exponent, powers of it may have a short form."""
+    """The exponent as a number where all groups share it: powers of it may be cheaper."""
     if not q.numel():
         return 1.0
     first = float(q[0])

@@ -1,4 +1,4 @@
-"""The spread of groups over several processes. Where all of a group is shifted alike, the rms needs only moments."""
+"""The spread of groups over several processes. With α and shift constant in a group, the rms needs only moments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .source import ROWS, Source
 
 
 class Spread(NamedTuple):
-    """The spread, and of a robust one the center of |z| with all that backward needs; ``[groups, 1]``."""
+    """The spread and, if it is robust, the center of |z| with the numbers that backward needs; ``[groups, 1]``."""
 
     spread: Tensor
     middle: Tensor
@@ -56,10 +56,10 @@ def power_mean(z: Tensor, weight: Tensor | None, power: float, seen: Moments, gr
     return torch.where(top == 0, 0.0, unit * mean.pow(1 / power))
 
 
-def robust(sizes: Source, count: int, rule: Rule, groups: Axes, dtype: torch.dtype, looks: bool) -> Spread:
-    """The center of |z|, with a floor at a share of the mean |z|."""
+def robust(sizes: Source, count: int, rule: Rule, groups: Axes, dtype: torch.dtype, can_read: bool) -> Spread:
+    """The center of |z|, with a floor at a fraction of the mean |z|."""
     seen = exchange(sizes.measure(rule.spread_phi), rule.spread_phi, count, groups)
-    found = find_center(sizes, rule.spread_phi, seen, groups, dtype, looks)
+    found = find_center(sizes, rule.spread_phi, seen, groups, dtype, can_read)
     middle = found.center.to(dtype).double()
     spread = (robust_factor(rule.spread_phi) * middle).to(dtype).double()
     least = (rule.spread_floor * mean_abs_factor() * seen.mean).to(dtype).double()

@@ -1,8 +1,8 @@
 """The center of every group in plain torch: closed forms at φ = 1, 2 and ∞, the certified solver elsewhere.
 
-On the CPU, where Python may look at the data, the solver goes on until rounding hides the rest, group by group.
-Elsewhere a look would mean waiting for the device, and a traced graph has no data: there it makes a fixed number of
-sweeps (``fixed_sweeps``), and the bound on the error is computed all the same.
+On the CPU, where Python may read the data, the solver stops group by group once only rounding error is left. On other
+devices a read would wait for the device, and a traced graph has no data: there it makes a fixed number of sweeps
+(``fixed_sweeps``), and still computes a bound on the error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..grouping import Axes, Grouping, Segments, power_of_two, unit_weight
 from ..precision import wide, wide_dtype
 from ..problem import statistics_shape
 from .median import middle_values
-from .solver import Solution, look, solve
+from .solver import Solution, measure_extent, solve
 
 
 class Center(NamedTuple):
@@ -38,7 +38,7 @@ def center(
     weight: Tensor | None,
     groups: Grouping,
     sweeps: int | None = None,
-    interior: bool = False,
+    phi_strictly_inside: bool = False,
 ) -> Center:
     """The center of every group. Statistics keep the reduced axes with size 1.
 
@@ -48,7 +48,7 @@ def center(
         weight: non-negative, of x's shape.
         groups: in this process.
         sweeps: a fixed number of sweeps instead of the adaptive stop.
-        interior: φ is known to lie inside (1, ∞); spares a traced graph the median that φ = 1 would need.
+        phi_strictly_inside: φ is known to lie in (1, ∞); saves a traced graph the median that φ = 1 would need.
     """
     shape = statistics_shape(x.shape, groups)
     if isinstance(groups, Segments):
@@ -75,14 +75,14 @@ def center(
     if sweeps is None and not can_read_values(x):
         sweeps = fixed_sweeps(power)
     laid_out = groups if isinstance(groups, Segments) else Axes((1,))
-    found = _find(lay_out(x), power, None if weight is None else lay_out(weight), laid_out, sweeps, interior)
+    found = _find(lay_out(x), power, None if weight is None else lay_out(weight), laid_out, sweeps, phi_strictly_inside)
     return Center(*[value.reshape(shape) for value in found])
 
 
 def fixed_sweeps(phi: float | Tensor) -> int:
-    """How many sweeps where nobody may look: enough for 1e-6 standard deviations on hostile data.
+    """How many sweeps to make where the data cannot be read: enough for 1e-6 standard deviations on adversarial data.
 
-    Next to a tie F is the steeper the closer φ is to 1, and the bracket may have to be halved.
+    The closer φ is to 1, the steeper F is next to a tie, and the bracket may have to be halved.
     """
     if isinstance(phi, Tensor):
         return 32
@@ -90,7 +90,12 @@ def fixed_sweeps(phi: float | Tensor) -> int:
 
 
 def _find(
-    x: Tensor, phi: float | Tensor, weight: Tensor | None, groups: Grouping, sweeps: int | None, interior: bool
+    x: Tensor,
+    phi: float | Tensor,
+    weight: Tensor | None,
+    groups: Grouping,
+    sweeps: int | None,
+    phi_strictly_inside: bool,
 ) -> Center:
     """The center of every row, ``x[groups, members]``, or of every segment, ``x[members, features]``."""
     decide = can_read_values(x, weight, phi if isinstance(phi, Tensor) else None)
@@ -103,16 +108,16 @@ def _find(
     rescale = _rescale(low, high)
     if not decide or bool((rescale != 1).any()):
         x = x * groups.expand(rescale)
-    seen = look(x, weight, groups, (low * rescale, high * rescale))
+    seen = measure_extent(x, weight, groups, (low * rescale, high * rescale))
 
     nan = torch.full_like(seen.mean, math.nan)
     result = Solution(nan, nan, torch.zeros_like(nan, dtype=torch.int64))
 
     def at(value: float) -> Tensor | None:
-        """Where φ is this value: None for nowhere."""
+        """A mask of the groups where φ is this value; None if there are none."""
         if not isinstance(phi, Tensor):
             return torch.ones_like(nan, dtype=torch.bool) if phi == value else None
-        if interior and value != 2:
+        if phi_strictly_inside and value != 2:
             return None
         chosen = (phi == value).expand_as(nan)
         return chosen if not decide or bool(chosen.any()) else None
@@ -152,7 +157,7 @@ def _midpoint(
 
 
 def _rescale(low: Tensor, high: Tensor) -> Tensor:
-    """A power of two per group that brings magnitudes no float arithmetic is safe at back to about 1; mostly 1."""
+    """A power of two per group that brings magnitudes unsafe for float arithmetic to about 1; 1 for all others."""
     largest = wide(torch.maximum(high, -low))
     limit = {torch.float32: 2.0**60, torch.float64: 2.0**500}[low.dtype]
     unsafe = (largest > limit) | (largest < 1 / limit)
@@ -161,7 +166,7 @@ def _rescale(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _finish(x: Tensor, result: Solution, lower: Tensor, upper: Tensor, empty: Tensor) -> Center:
-    """In the data's own dtype; the bound takes in that last rounding. Empty groups get 0."""
+    """The result in the data's dtype; the bound includes that last rounding. Empty groups get 0."""
     eps, tiny = torch.finfo(x.dtype).eps, torch.finfo(x.dtype).tiny
     center, lower, upper = (torch.where(empty, 0.0, value) for value in (result.center, lower, upper))
     bound = torch.where(empty, 0.0, result.bound + eps * (center.abs() + tiny))

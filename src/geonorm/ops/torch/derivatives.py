@@ -4,8 +4,8 @@
 
     ∂μ/∂x_i = w_i / W        ∂μ/∂ω_i = sgn(r_i)|r_i|^q / (qW)        ∂μ/∂φ = Σ ω sgn(r)|r|^q ln|r| / (qW)
 
-All is written in terms of x and of the output μ, so that derivatives of any order come out right where they exist.
-Conventions where they do not:
+Everything is written in terms of x and of the output μ, so that derivatives of any order are right where they exist.
+Conventions where they do not exist:
 
 * φ < 2: |r| is floored at δ = 4·eps·max|x|, the rounding level of r. Values at μ share the gradient.
 * φ > 2: a value at μ gets none. A group of equal values shares it equally.
@@ -30,7 +30,7 @@ from .search import smallest_distance
 
 
 class Gradients(NamedTuple):
-    """What flows back to the values, to the exponent and to the weights."""
+    """Gradients of the values, of the exponent and of the weights."""
 
     values: Tensor
     phi: Tensor | None = None
@@ -49,7 +49,7 @@ def center_vjp(
     need_phi: bool = False,
     need_weight: bool = False,
     floor: Tensor | None = None,
-    interior: bool = False,
+    phi_strictly_inside: bool = False,
 ) -> Gradients:
     """Gradients of the center from the gradient of its value.
 
@@ -58,18 +58,18 @@ def center_vjp(
         x, mu, phi, weight, groups: as the center was computed.
         edges: the two values whose midpoint is μ; used at φ = 1 and φ = ∞.
         need_phi, need_weight: whether those gradients are wanted.
-        floor: a distance per group below which |r| is not followed, if larger than the rounding level.
-        interior: a tensor φ is known to lie inside (1, ∞).
+        floor: clamp |r| at this distance per group, if it is larger than the rounding level.
+        phi_strictly_inside: a tensor φ is known to lie in (1, ∞).
     """
     if not isinstance(phi, Tensor) and phi == 2 and weight is None:
         mass = groups.count(x).to(x.dtype)
         return Gradients(groups.expand(grad / torch.where(mass > 0, mass, 1.0)).expand_as(x))
     if not isinstance(phi, Tensor) and phi in (1, math.inf):
-        share = _share_of_edges(x, weight, groups, edges)
-        values: Tensor = _FirstOrderOnly.apply(groups.expand(grad) * share, x)  # type: ignore[no-untyped-call]
+        fraction = _fraction_at_edges(x, weight, groups, edges)
+        values: Tensor = _FirstOrderOnly.apply(groups.expand(grad) * fraction, x)  # type: ignore[no-untyped-call]
         return Gradients(values, None, torch.zeros_like(x) if need_weight else None)
     edge = None
-    if isinstance(phi, Tensor) and not interior:
+    if isinstance(phi, Tensor) and not phi_strictly_inside:
         edge = (phi == 1) | phi.isinf()
         phi = torch.where(edge, 2.0, phi)
 
@@ -80,7 +80,7 @@ def center_vjp(
         weight, unit_of_weight = unit_weight(weight, groups, x.dtype)
     low, high = groups.extremes(x.detach())
     tallest = torch.maximum(high, -low)
-    given, down = x, _room(tallest, x)
+    given, down = x, _downscale(tallest, x)
     if down is not None:
         x, mu, tallest = x * groups.expand(down), mu * down, tallest * down
         low, high = low * down, high * down
@@ -98,15 +98,15 @@ def center_vjp(
         w = torch.where(present, w, 0.0) * weight
     total = groups.sum(w)
     total = torch.where(total == 0, 1.0, total)  # an empty segment, or equal values and φ > 2
-    share = w / groups.expand(total)
+    fraction = w / groups.expand(total)
     if edge is not None:
         everywhere = groups.expand(edge.expand_as(mu))
-        share = torch.where(everywhere, _share_of_edges(given, weight, groups, edges), share)
-    values = groups.expand(grad) * share
+        fraction = torch.where(everywhere, _fraction_at_edges(given, weight, groups, edges), fraction)
+    values = groups.expand(grad) * fraction
     if not (need_phi or need_weight):
         return Gradients(values)
 
-    q = _of_dtype(phi - 1, x)  # subtracted first: φ next to 1 would round to it
+    q = _of_dtype(phi - 1, x)  # subtract before rounding: φ close to 1 would round to 1
     distance = a.clamp_min(smallest_distance())
     signed = distance.pow(q if isinstance(q, float) else groups.expand(q.expand_as(mu))) * r.sign()
     gain = unit / total / q
@@ -118,7 +118,9 @@ def center_vjp(
         moment = signed * distance.log()
         moment = groups.sum(moment if weight is None else moment * weight)
         flow = grad * gain * moment
-        flow = torch.where(mu.isfinite() | (grad != 0), flow, 0.0)  # a NaN group that nobody asked about is silent
+        flow = torch.where(
+            mu.isfinite() | (grad != 0), flow, 0.0
+        )  # a NaN group without an incoming gradient adds nothing
         grad_phi = flow.sum_to_size(phi.shape).to(phi.dtype)
     grad_weight = None
     if need_weight and unit_of_weight is not None and present is not None:
@@ -126,8 +128,8 @@ def center_vjp(
     return Gradients(values, grad_phi, grad_weight)
 
 
-def _room(tallest: Tensor, x: Tensor) -> Tensor | None:
-    """A factor per group that keeps x − μ from overflowing, where the values are that large; mostly there is none."""
+def _downscale(tallest: Tensor, x: Tensor) -> Tensor | None:
+    """A factor per group that keeps x − μ from overflowing; None if no values are that large."""
     limit = 0.25 * torch.finfo(x.dtype).max
     if can_read_values(tallest) and not bool((tallest > limit).any()):
         return None
@@ -135,8 +137,8 @@ def _room(tallest: Tensor, x: Tensor) -> Tensor | None:
 
 
 def slope_of(a: Tensor, phi: float | Tensor, least: Tensor, groups: Grouping, mu: Tensor, largest: Tensor) -> Tensor:
-    """|r|^(φ−2), with the conventions at r = 0: for φ > 2 it is 0, but 1 in a group of equal values, which share the
-    gradient."""
+    """|r|^(φ−2), with the conventions at r = 0: for φ > 2 it is 0, except in a group of equal values, where it is 1 so
+    that they share the gradient."""
     alone = groups.expand((largest == 0).to(a.dtype))
     if isinstance(phi, Tensor):
         order = groups.expand(_of_dtype(phi, a).expand_as(mu))  # type: ignore[union-attr]
@@ -153,16 +155,16 @@ def _of_dtype(phi: float | Tensor, x: Tensor) -> float | Tensor:
     return phi.to(x.dtype) if isinstance(phi, Tensor) else phi
 
 
-def _share_of_edges(x: Tensor, weight: Tensor | None, groups: Grouping, edges: tuple[Tensor, Tensor]) -> Tensor:
-    """½ to the ties of each of the two values whose midpoint is the center."""
+def _fraction_at_edges(x: Tensor, weight: Tensor | None, groups: Grouping, edges: tuple[Tensor, Tensor]) -> Tensor:
+    """The fraction of the gradient per value: ½ for the ties of each of the two values with the center as midpoint."""
 
-    def share(edge: Tensor) -> Tensor:
+    def fraction(edge: Tensor) -> Tensor:
         ties = (x == groups.expand(edge)).to(x.dtype)
         ties = ties if weight is None else ties * weight
         total = groups.sum(ties)
         return 0.5 * ties / groups.expand(torch.where(total == 0, 1.0, total))
 
-    return share(edges[0]) + share(edges[1])
+    return fraction(edges[0]) + fraction(edges[1])
 
 
 def power_mean_vjp(
@@ -181,8 +183,8 @@ def power_mean_vjp(
         if weight is not None:
             ties = torch.where(weight > 0, ties, 0.0)
         count = groups.sum(ties.abs())
-        share = grad / torch.where(count == 0, 1.0, count)
-        return Gradients(groups.expand(share) * ties, None, torch.zeros_like(z) if need_weight else None)
+        per_tie = grad / torch.where(count == 0, 1.0, count)
+        return Gradients(groups.expand(per_tie) * ties, None, torch.zeros_like(z) if need_weight else None)
     safe = torch.where(s == 0, 1.0, s)
     ratio = z / groups.expand(safe)
     weight_in_units, unit = (None, None) if weight is None else unit_weight(weight, groups, z.dtype)

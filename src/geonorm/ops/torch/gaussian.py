@@ -8,15 +8,15 @@ from functools import cache
 
 
 def robust_factor(phi: float) -> float:
-    """k_φ, which scales the center of |Z| to the deviation of Z."""
-    for usual, factor in usual_factors().items():  # compared one by one, a symbolic φ of a graph becomes a number
+    """k_φ, which scales the center of |Z| to the standard deviation of Z."""
+    for usual, factor in usual_factors().items():  # comparing one by one turns a symbolic φ of a graph into a number
         if phi == usual:
             return factor
     return compute_robust_factor(phi)
 
 
 def usual_factors() -> dict[float, float]:
-    """The factors of the usual φ. A function, as ``search.smallest_distance``."""
+    """The factors of common φ. A function instead of a constant: see ``search.smallest_distance``."""
     return {
         1.0: 1.4826022185056023,
         1.1: 1.453172416449844,
@@ -35,7 +35,7 @@ def compute_robust_factor(phi: float) -> float:
     """k = 1 / c_φ(|Z|) for a standard normal Z: 1.4826 at φ=1 (the MAD's factor), √(π/2) at φ=2.
 
     The center c of the half-normal balances ∫₀^∞ u^q n(c+u) du against ∫₀^c u^q n(c−u) du, q = φ − 1; c is found by
-    bisection. The integrands have an endpoint singularity at u = 0 for q < 1, which tanh-sinh quadrature absorbs.
+    bisection. The integrands have an endpoint singularity at u = 0 for q < 1, which tanh-sinh quadrature handles.
     """
     q = phi - 1
 
@@ -63,5 +63,6 @@ def _tanh_sinh(f: Callable[[float], float], end: float) -> float:
     return total * step
 
 
-# What torch.compiler.assume_constant_result sets. Calling it would import Dynamo, as much time again as torch itself.
+# The attribute that torch.compiler.assume_constant_result sets. Calling it would import Dynamo, which takes as long as
+# importing torch itself.
 compute_robust_factor._dynamo_marked_constant = True  # type: ignore[attr-defined]

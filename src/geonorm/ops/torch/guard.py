@@ -4,10 +4,10 @@ With m and v the mean and variance of sample i in channel c, a center y and scal
 
     d_i² = (1/C) Σ_c [ v_ic + (m_ic − y_c)² ] / s_c²
 
-y is the joint center (the geometric median of the samples), approached by two Weiszfeld steps from the median of each
-channel, which brings it to within a few percent of a distance. s_c² is the median of v_ic + (m_ic − y_c)², of those
-above 0 where most samples are the same. The radius is R = k·median d, and a sample outside of it gets the factor R/d.
-Nothing here has a gradient: factors are constants, as that of gradient clipping.
+y is the joint center (the geometric median of the samples), approximated by two Weiszfeld steps from the median of each
+channel, which brings it to within a few percent of a distance. s_c² is the median of v_ic + (m_ic − y_c)²; where most
+samples are the same, the median of those above 0. The radius is R = k·median d, and a sample outside of it gets the
+factor R/d. Nothing here has a gradient: the factors are constants, as in gradient clipping.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from ..grouping import Axes
 from ..precision import computing_dtype, wide
 from ..problem import Inputs
 
-FEWEST = 4  # samples; among fewer nothing can be told
-MOST_FOR_CENTER = 256  # center and scales of a larger batch are those of every n-th sample
-STEPS = 2
-DEAD = (
-    1e-6  # channels whose squared scale is below this fraction of the largest have no say: a dead one must not decide
+MIN_SAMPLES = 4  # fewer samples are never pulled
+MAX_SAMPLES_FOR_CENTER = 256  # center and scales of a larger batch come from every n-th sample
+WEISZFELD_STEPS = 2
+MIN_SCALE_RATIO = (
+    1e-6  # least squared scale relative to the largest, so that a dead channel does not dominate distances
 )
-GRAIN = 8.0  # a scale of so many roundings of the center is none: moments of equal samples may differ by that
-NEAREST = 1e-6  # smaller distances count as this in the weights of the center
-_BLOCK = 1 << 18  # elements that are worked on at a time
-SAME = 1e-4  # a median distance up to this means that most samples are the same: nothing can be told
+SCALE_ROUNDINGS = (
+    8.0  # a scale within so many roundings of the center is noise: moments of equal samples differ as much
+)
+MIN_DISTANCE = 1e-6  # smaller distances count as this in the weights of the center
+_BLOCK = 1 << 18  # elements per block
+MIN_MEDIAN_DISTANCE = 1e-4  # up to this most samples are the same, and no sample is pulled
 
 
 class Verdict(NamedTuple):
     """Center and scale per channel; distance and factor per sample; the radius, all in one computing dtype.
 
     A factor is 1 inside of the ball, R/d outside, and NaN for a sample with a value that is not finite, whose distance
-    is Inf. Where nothing can be told the radius is Inf.
+    is Inf. The radius is Inf where no sample can be judged.
     """
 
     center: Tensor
@@ -50,7 +52,7 @@ class Verdict(NamedTuple):
     factor: Tensor
 
     def to_numbers(self) -> Tensor:
-        """As ``problem`` has it: factors, distances, center, scale, radius."""
+        """The flat layout that ``problem`` describes: factors, distances, center, scale, radius."""
         return torch.cat([self.factor, self.distance, self.center, self.scale, self.radius.reshape(1)])
 
     @staticmethod
@@ -60,7 +62,7 @@ class Verdict(NamedTuple):
 
 
 class GuardedMoments(NamedTuple):
-    """Of the samples after they were pulled: mean and biased variance per channel, and how many samples count."""
+    """Moments after far samples were pulled in: mean and biased variance per channel, and how many samples count."""
 
     verdict: Verdict
     mean: Tensor
@@ -68,10 +70,10 @@ class GuardedMoments(NamedTuple):
     samples: Tensor  # float64, a number
 
 
-def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = None) -> Verdict:
-    """The samples of a batch by their moments per channel, ``[samples, channels]``: mean and standard deviation.
+def judge_moments(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = None) -> Verdict:
+    """The verdict on the samples of a batch from their moments per channel, ``[samples, channels]``.
 
-    Without a look at the data. ``present``: which channels a sample has values in; one without any is left alone.
+    Never reads values in Python. ``present``: which channels a sample has values in; one without any is not pulled.
     """
     finite = mean.isfinite()
     counted = finite if present is None else present
@@ -79,9 +81,9 @@ def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = No
     usable = ~broken & counted.any(1)
     counted = counted & usable[:, None]
     m, v = torch.where(counted, mean, math.nan), deviation.square()
-    y = column_median(_some(m))
-    square = squared_scale(_some(m), _some(v), y, GRAIN * torch.finfo(mean.dtype).eps)
-    # From here in float64, where the square of any float32 is finite. What is not, is infinitely far away.
+    y = column_median(_subsample(m))
+    square = squared_scale(_subsample(m), _subsample(v), y, SCALE_ROUNDINGS * torch.finfo(mean.dtype).eps)
+    # From here in float64, where the square of any float32 is finite. A value still not finite is infinitely far away.
     m, v, y, square = wide(m), wide(deviation).square(), wide(y), wide(square)
     v = torch.where(counted & ~v.isfinite(), math.inf, v)
     inverse = torch.where(square > 0, 1 / square, 0.0)
@@ -90,27 +92,27 @@ def judge(mean: Tensor, deviation: Tensor, k: float, present: Tensor | None = No
         squared = (v + (m - y).square()) * inverse
         return (squared.mean(1) if present is None else squared.nanmean(1)).sqrt()
 
-    some_m, some_v, some = _some(m), _some(v), wide(_some(counted))
+    some_m, some_v, some = _subsample(m), _subsample(v), wide(_subsample(counted))
     present_m = torch.where(some_m.isnan(), 0.0, some_m)
-    for _ in range(STEPS):
-        weight = distances(some_m, some_v).clamp_min(NEAREST).reciprocal()
+    for _ in range(WEISZFELD_STEPS):
+        weight = distances(some_m, some_v).clamp_min(MIN_DISTANCE).reciprocal()
         weight = torch.where(weight.isnan(), 0.0, weight)
         total = weight @ some
         y = (weight @ present_m) / torch.where(total > 0, total, 1.0)
     d = distances(m, v)
     middle = torch.where(usable, d, math.nan).nanmedian()
-    radius = torch.where((usable.sum() >= FEWEST) & (middle > SAME), k * middle, math.inf)
+    radius = torch.where((usable.sum() >= MIN_SAMPLES) & (middle > MIN_MEDIAN_DISTANCE), k * middle, math.inf)
     factor = torch.where(usable & (d > radius), radius / d, 1.0)
     factor = torch.where(broken, math.nan, factor)
     d = torch.where(broken, math.inf, torch.where(usable, d, 0.0))
     return Verdict(*[value.to(mean.dtype) for value in (y, square.sqrt(), d, radius, factor)])
 
 
-def _some(values: Tensor) -> Tensor:
-    """All rows, or every n-th of many."""
-    if len(values) <= MOST_FOR_CENTER:
+def _subsample(values: Tensor) -> Tensor:
+    """All rows, or every n-th if there are many."""
+    if len(values) <= MAX_SAMPLES_FOR_CENTER:
         return values
-    return values[torch.arange(MOST_FOR_CENTER, device=values.device) * len(values) // MOST_FOR_CENTER]
+    return values[torch.arange(MAX_SAMPLES_FOR_CENTER, device=values.device) * len(values) // MAX_SAMPLES_FOR_CENTER]
 
 
 def column_median(m: Tensor) -> Tensor:
@@ -120,10 +122,10 @@ def column_median(m: Tensor) -> Tensor:
 
 
 def squared_scale(m: Tensor, v: Tensor, y: Tensor, grain: float = 0.0) -> Tensor:
-    """The median of the squared distance in each channel, and at least a small fraction of that of the widest one.
+    """The median of the squared distance in each channel, and at least a small fraction of the largest such median.
 
-    Where most samples are the same, but for rounding (``grain``, relative to the center), the median of those that are
-    not: a rectified channel is 0 in most samples, which makes the others neither far away nor near.
+    Where most samples are the same up to rounding (``grain``, relative to the center) it is the median of the others: a
+    rectified channel is 0 in most samples, which must not make the rest look far away.
     """
     squares = v + (m - y).square()
     least = (grain * y).square()
@@ -132,20 +134,20 @@ def squared_scale(m: Tensor, v: Tensor, y: Tensor, grain: float = 0.0) -> Tensor
     if not can_read_values(sparse) or sparse.device.type != "cpu" or bool(sparse.any()):
         median = torch.where(sparse, torch.where(squares > least, squares, math.nan).nanmedian(0).values, median)
     median = torch.where(median.isnan(), 0.0, median)
-    return torch.maximum(median, DEAD * median.max())
+    return torch.maximum(median, MIN_SCALE_RATIO * median.max())
 
 
 MomentsOfGuarded = Callable[[Tensor, Tensor, float], GuardedMoments]
 
 
 def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:
-    """The moments of a batch whose far samples were pulled."""
-    verdict = judge(mean, deviation, k)
-    return GuardedMoments(verdict, *combine(mean, deviation, verdict.center, verdict.factor))
+    """The moments of a batch after far samples were pulled in."""
+    verdict = judge_moments(mean, deviation, k)
+    return GuardedMoments(verdict, *combine_moments(mean, deviation, verdict.center, verdict.factor))
 
 
-def combine(mean: Tensor, deviation: Tensor, center: Tensor, factor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and variance of all samples after the pull, from those of each; and how many samples count."""
+def combine_moments(mean: Tensor, deviation: Tensor, center: Tensor, factor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and variance of all samples after the pull, from those of each sample; and how many samples count."""
     f, y = wide(factor)[:, None], wide(center)
     usable = ~f.isnan()
     m = wide(mean)
@@ -160,21 +162,21 @@ def combine(mean: Tensor, deviation: Tensor, center: Tensor, factor: Tensor) -> 
 
 @torch.no_grad()
 def judge_samples(x: Tensor, k: float, weight: Tensor | None, groups: Axes | None = None) -> Verdict:
-    """The verdict on the samples of x, (N, C, *), counted by ``weight``; over all processes of joint groups.
+    """The verdict on the samples of x, (N, C, *), weighted by ``weight``; over all processes if groups are joint.
 
-    Distances and factors are those of the samples here.
+    Distances and factors are returned for the samples of this process.
     """
     mean, deviation, present = sample_moments(x.detach(), weight)
     if groups is None or not groups.joint:
-        return judge(mean, deviation, k, present)
+        return judge_moments(mean, deviation, k, present)
     parts = [mean, deviation] if present is None else [mean, deviation, present.to(mean.dtype)]
     rows, here = groups.gather_rows(*parts)
-    verdict = judge(rows[0], rows[1], k, rows[2] > 0 if len(rows) > 2 else None)
+    verdict = judge_moments(rows[0], rows[1], k, rows[2] > 0 if len(rows) > 2 else None)
     return verdict._replace(distance=verdict.distance[here], factor=verdict.factor[here])
 
 
 def sample_moments(x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Mean and standard deviation of every sample in every channel, and where there is anything to measure."""
+    """Mean and standard deviation of every sample in every channel, and a mask of where there are values."""
     if weight is None:
         return *row_moments(x), None
     values = torch.where(weight > 0, x.to(computing_dtype(x.dtype)), 0.0)
@@ -188,7 +190,7 @@ def sample_moments(x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Te
 
 
 def row_moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of every sample in every channel, of x as (N, C, *); in the computing dtype."""
+    """Mean and standard deviation of every sample in every channel of x, (N, C, *), in the computing dtype."""
     values = x.to(computing_dtype(x.dtype))
     if values.dim() == 2:
         return values, torch.zeros_like(values)
@@ -205,7 +207,7 @@ def row_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     ]
     deviation = torch.cat(parts) / math.sqrt(count)
     fine = mean.isfinite() & deviation.isfinite()
-    if not bool(fine.all()):  # sums too large for float32, if not the values themselves
+    if not bool(fine.all()):  # sums overflowed float32, or the values themselves are not finite
         rows = (~fine).any(1).nonzero().flatten()
         var, about = torch.var_mean(wide(values[rows]), dims, correction=0)
         mean = mean.index_copy(0, rows, about.to(mean.dtype))
@@ -214,7 +216,7 @@ def row_moments(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pull(x: Tensor, factor: Tensor, center: Tensor) -> Tensor:
-    """x, (N, C, *), with every sample at its factor of the way from the center; bit for bit where that is 1."""
+    """x, (N, C, *), with every sample's offset from the center scaled by its factor; unchanged where that is 1."""
     f = factor.reshape(-1, *[1] * (x.dim() - 1))
     y = center.reshape(-1, *[1] * (x.dim() - 2))
     return torch.where(f == 1, x, (y + f * (x - y)).to(x.dtype))
@@ -223,7 +225,7 @@ def pull(x: Tensor, factor: Tensor, center: Tensor) -> Tensor:
 def pulled_inputs(
     of: Inputs, factor: Tensor, center: Tensor, joint: bool, by: Callable[[Tensor, Tensor, Tensor], Tensor] = pull
 ) -> Inputs:
-    """The inputs after the guard. Samples that are not finite weigh nothing."""
+    """The inputs after the guard. Samples that are not finite get weight 0."""
     x, weight = by(of.x, factor, center), of.weight
     if joint or not can_read_values(factor) or bool(factor.isnan().any()):
         finite = ~factor.isnan().reshape(-1, *[1] * (x.dim() - 1))
@@ -236,7 +238,7 @@ def pulled_inputs(
 def count_guarded(counts: Tensor, factor: Tensor) -> None:
     """Add a batch to the counts of a layer: batches, batches with a pull, samples pulled, samples not finite.
 
-    Not under a torch.func transform, which forbids to change what it did not make.
+    Does nothing under a torch.func transform, which forbids changing tensors from outside of it.
     """
     if torch._C._are_functorch_transforms_active():
         return

@@ -11,7 +11,7 @@ from ..precision import wide
 
 
 def _slack(weights: Tensor) -> float:
-    """The rounding of a cumulative weight, relative to the whole."""
+    """The rounding error of a cumulative weight, relative to the total."""
     return 4 * torch.finfo(weights.dtype).eps
 
 
@@ -65,13 +65,13 @@ def _of_segments(x: Tensor, weight: Tensor | None, groups: Segments) -> tuple[Te
     order = x.argsort(dim=0)
     order = order.gather(0, groups.index[order].argsort(dim=0, stable=True))  # by segment, then by value
     values = x.gather(0, order)
-    share = wide(torch.ones_like(values) if weight is None else weight.gather(0, order))
+    sorted_weight = wide(torch.ones_like(values) if weight is None else weight.gather(0, order))
     sorted_groups = Segments(groups.index.sort().values, groups.number)
     size = sorted_groups.sum(torch.ones_like(sorted_groups.index))
     start = (size.cumsum(0) - size).unsqueeze(1)
-    total = torch.cat([torch.zeros_like(share[:1]), share.cumsum(0)])
+    total = torch.cat([torch.zeros_like(sorted_weight[:1]), sorted_weight.cumsum(0)])
     reached = total[1:] - sorted_groups.expand(total[start[:, 0]])
-    half = 0.5 * sorted_groups.sum(share)
+    half = 0.5 * sorted_groups.sum(sorted_weight)
 
     def first_to_reach(threshold: Tensor) -> Tensor:
         behind = sorted_groups.sum((reached < sorted_groups.expand(threshold)).long())

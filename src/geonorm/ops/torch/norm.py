@@ -33,7 +33,7 @@ FindCenter = Callable[[Tensor, "float | Tensor", "Tensor | None", Grouping, "int
 def deviations(
     x: Tensor, center: Tensor, alpha: float | Tensor, shift: Tensor | None, groups: Grouping | None, rule: Rule
 ) -> Tensor:
-    """z of the values x; without groups, of a statistic."""
+    """z = x − α·center + shift. Without groups, x is itself a statistic."""
     z = x
     if rule.centered:
         removed = center if groups is None else groups.expand(center)
@@ -41,8 +41,8 @@ def deviations(
     return z if shift is None else z + shift
 
 
-class Found(NamedTuple):
-    """What the forward leaves: statistics, the center of the deviations (robust spread), the ends of both centers."""
+class ForwardStatistics(NamedTuple):
+    """Results of forward per group: statistics, the center of |z| (robust spread), and the ends of both centers."""
 
     center: Tensor
     spread: Tensor
@@ -56,23 +56,23 @@ class Found(NamedTuple):
     high: Tensor
     bound: Tensor
     sweeps: Tensor
-    floored: Tensor  # 1 where the mean deviation took the place of the robust spread
+    floored: Tensor  # 1 where the floor replaced the robust spread
 
     def statistics(self) -> NormStatistics:
         return NormStatistics(self.center, self.spread, self.mean, self.var, self.mass)
 
     def to_saved(self) -> Tensor:
-        """As ``problem.COLUMNS`` has it."""
-        return problem.to_rows(dict(zip(_FOUND_IN, self, strict=True)))
+        """Rows with the columns of ``problem.COLUMNS``."""
+        return problem.to_rows(dict(zip(_STATISTICS_COLUMNS, self, strict=True)))
 
     @staticmethod
-    def from_saved(saved: Tensor, like: Tensor, groups: Grouping) -> Found:
+    def from_saved(saved: Tensor, like: Tensor, groups: Grouping) -> ForwardStatistics:
         shape, dtype = problem.statistics_shape(like.shape, groups), computing_dtype(like.dtype)
-        columns = [saved[:, column].reshape(shape) for column in _FOUND_IN]
-        return Found(*[value if i == 4 else value.to(dtype) for i, value in enumerate(columns)])
+        columns = [saved[:, column].reshape(shape) for column in _STATISTICS_COLUMNS]
+        return ForwardStatistics(*[value if i == 4 else value.to(dtype) for i, value in enumerate(columns)])
 
 
-_FOUND_IN = (
+_STATISTICS_COLUMNS = (
     problem.CENTER, problem.SPREAD, problem.MEAN, problem.VAR, problem.MASS, problem.MIDDLE, problem.LOWER,
     problem.UPPER, problem.LOWER_2, problem.UPPER_2, problem.BOUND, problem.SWEEPS,
     problem.FLOORED,
@@ -81,11 +81,11 @@ _FOUND_IN = (
 
 def forward(
     of: Inputs, groups: Grouping, rule: Rule, find: FindCenter = center, find_middle: FindCenter | None = None
-) -> tuple[Tensor, Found]:
+) -> tuple[Tensor, ForwardStatistics]:
     """Output and statistics of whole groups.
 
-    With a center that is differentiable, ``find``, so is all of this, as often as the center is. ``find_middle``: how
-    that of the deviations is found, if otherwise.
+    ``find`` computes the center. If it is differentiable, the output is too, as often as the center is. ``find_middle``
+    computes the center of |z| for a robust spread; the same as ``find`` by default.
     """
     exact = find is not center
     values = of.x if of.x.dtype in (torch.float32, torch.float64) else of.x.float()
@@ -101,9 +101,9 @@ def forward(
     elif isinstance(of.phi, float) and of.phi == 2:
         c = lower = upper = mean
     else:
-        found = find(values, of.phi, weight, groups, rule.sweeps, rule.interior)
+        found = find(values, of.phi, weight, groups, rule.sweeps, rule.phi_strictly_inside)
         c, lower, upper, bound, sweeps = found.center, found.lower, found.upper, found.bound, found.sweeps
-        c = torch.where(mean.isfinite(), c, math.nan)  # the median tolerates an Inf, later statistics do not
+        c = torch.where(mean.isfinite(), c, math.nan)  # the median tolerates Inf; later statistics do not
     z = deviations(values, c, of.alpha, of.shift, groups, rule)
     middle, low, high = c, lower, upper
     spread = torch.ones_like(mean)
@@ -127,11 +127,13 @@ def forward(
     y = y if of.beta is None else y + of.beta
     if present is not None:
         y = torch.where(present, y, 0.0)
-    return y.to(of.x.dtype), Found(c, spread, mean, var, mass, middle, lower, upper, low, high, bound, sweeps, floored)
+    return y.to(of.x.dtype), ForwardStatistics(
+        c, spread, mean, var, mass, middle, lower, upper, low, high, bound, sweeps, floored
+    )
 
 
 def backward(
-    grads: Incoming, of: Inputs, found: Found, groups: Grouping, rule: Rule, needs: Sequence[bool]
+    grads: Incoming, of: Inputs, found: ForwardStatistics, groups: Grouping, rule: Rule, needs: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the inputs, in their order, for whole groups. ``of.beta`` may be any tensor of β's shape."""
     _, need_phi, need_alpha, need_shift, need_gamma, need_beta, need_weight = needs
@@ -169,7 +171,7 @@ def backward(
             need_phi=need_phi,
             need_weight=need_weight,
             floor=rule.grad_floor * spread if rule.grad_floor else None,
-            interior=rule.interior,
+            phi_strictly_inside=rule.phi_strictly_inside,
         )
         d_values, d_phi = d_values + through.values, through.phi
         if through.weight is not None:
@@ -187,13 +189,13 @@ def backward(
 def _spread_vjp(
     grad: Tensor,
     z: Tensor,
-    found: Found,
+    found: ForwardStatistics,
     weight: Tensor | None,
     groups: Grouping,
     rule: Rule,
     need_weight: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """What flows from the spread to the deviations and to the weights."""
+    """Gradients of the deviations and of the weights, through the spread."""
     spread, middle = found.spread, found.middle
     if rule.power is not None:
         flow = power_mean_vjp(grad, z, spread, rule.power, weight, groups, need_weight=need_weight)
@@ -213,9 +215,9 @@ def _spread_vjp(
     )
     if not rule.spread_floor:
         return by_center.values * z.sign(), by_center.weight
-    share = rule.spread_floor * mean_abs_factor()
+    fraction = rule.spread_floor * mean_abs_factor()
     by_floor = power_mean_vjp(
-        torch.where(floored, share * grad, 0.0), z, spread / share, 1.0, weight, groups, need_weight=need_weight
+        torch.where(floored, fraction * grad, 0.0), z, spread / fraction, 1.0, weight, groups, need_weight=need_weight
     )
     d_weight = None
     if by_center.weight is not None and by_floor.weight is not None:
@@ -224,13 +226,13 @@ def _spread_vjp(
 
 
 def moments(values: Tensor, weight: Tensor | None, groups: Grouping) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance, in two passes: the digits that an offset would cost are found again."""
-    share = None if weight is None else unit_weight(weight, groups, values.dtype)[0]
-    mass = groups.count(values) if share is None else wide(groups.sum(share))
+    """Mean and biased variance, in two passes, so that a large offset costs no digits."""
+    unit_weights = None if weight is None else unit_weight(weight, groups, values.dtype)[0]
+    mass = groups.count(values) if unit_weights is None else wide(groups.sum(unit_weights))
     mass = torch.where(mass > 0, mass, 1.0)
 
     def means_of(*each: Tensor) -> list[Tensor]:
-        sums = [groups.sum(v if share is None else v * share) for v in each]
+        sums = [groups.sum(v if unit_weights is None else v * unit_weights) for v in each]
         return [(wide(total) / mass).to(values.dtype) for total in sums]
 
     (rough,) = means_of(values)
@@ -252,7 +254,7 @@ def shifts_whole_groups(of: Inputs, groups: Grouping) -> bool:
 
 
 def _is_moderate(mean: Tensor, var: Tensor) -> bool:
-    """Whether squares neither overflow nor vanish; not known while a compiler traces."""
+    """Whether squares neither overflow nor underflow; False while a compiler traces."""
     limits = torch.finfo(var.dtype)
     if not can_read_values(var):
         return False
@@ -261,10 +263,10 @@ def _is_moderate(mean: Tensor, var: Tensor) -> bool:
 
 
 def inverse(spread: Tensor, eps: float, mass: Tensor) -> Tensor:
-    """ρ = (s² + ε)^(−1/2), 0 for a group without values; the square of a spread of 1e30 needs more than float32."""
+    """ρ = (s² + ε)^(−1/2), 0 for a group without values. In float64: the square of 1e30 overflows float32."""
     return torch.where(mass > 0, (wide(spread).square() + eps).rsqrt(), 0.0).to(spread.dtype)
 
 
 def sum_like(values: Tensor, parameter: Any) -> Tensor:
-    """Summed to the shape of a parameter that was broadcast, in its dtype."""
+    """The values summed to the shape of a parameter that was broadcast, in its dtype."""
     return values.sum_to_size(parameter.shape).to(parameter.dtype)

@@ -1,7 +1,7 @@
-"""The torch backend: any device, any case. On the CPU large tensors are worked through a few groups at a time.
+"""The torch backend: any device, any case. On the CPU large tensors are processed a few groups at a time.
 
-Groups are independent, so that every intermediate result of a block of them stays in the cache, and no second copy of
-the tensor is ever made. Other devices, and tracers, see the whole tensor at once.
+Groups are independent, so the intermediate results of a block of groups stay in the cache, and no second copy of the
+tensor is ever made. Other devices and tracers process the whole tensor at once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ..grouping import Axes, Grouping
 from ..learned import LearnedPhi
 from ..problem import Incoming, Inputs, Result, Rule, Saved, per_group
 from . import norm, rows
-from .norm import Found
+from .norm import ForwardStatistics
 
-_BLOCK = 1 << 20  # elements: fewer would not repay the solver's work per block
-Values = TypeVar("Values", Inputs, Found, Incoming)
+_BLOCK = 1 << 20  # elements: with fewer, the solver's overhead per block would dominate
+Values = TypeVar("Values", Inputs, ForwardStatistics, Incoming)
 
 
 def normalize(of: Inputs, groups: Grouping, rule: Rule) -> Result:
-    """Output, and what backward needs. Without a guard, unless it is one that works on rows."""
+    """Output, and the state for backward. A guard is supported only where ``rows.supports`` the case."""
     of = with_phi(of, groups, rule)
-    if rows.by_rows(of, groups, rule):
+    if rows.supports(of, groups, rule):
         assert isinstance(groups, Axes)
         return rows.normalize(of, groups, rule)
     blocks = _blocks(of, groups)
@@ -37,7 +37,7 @@ def normalize(of: Inputs, groups: Grouping, rule: Rule) -> Result:
         part, found = norm.forward(block.of_all(of), groups, rule)
         block.of(y).copy_(part)
         parts.append(found)
-    found = Found(*[torch.cat(column, blocks[0].dim) for column in zip(*parts, strict=True)])
+    found = ForwardStatistics(*[torch.cat(column, blocks[0].dim) for column in zip(*parts, strict=True)])
     return Result(y, Saved(found.to_saved()))
 
 
@@ -46,10 +46,10 @@ def normalize_backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the inputs, in their order. ``of.beta`` may be any tensor of β's shape."""
     offset, of = of.phi, with_phi(of, groups, rule)
-    if rows.by_rows(of, groups, rule):
+    if rows.supports(of, groups, rule):
         assert isinstance(groups, Axes)
         return rows.normalize_backward(grads, of, groups, rule, saved, needs)
-    found = Found.from_saved(saved.groups, of.x, groups)
+    found = ForwardStatistics.from_saved(saved.groups, of.x, groups)
     blocks = _blocks(of, groups)
     if not blocks:
         gradients = list(norm.backward(grads, of, found, groups, rule, needs))
@@ -82,32 +82,32 @@ class _Block(NamedTuple):
     length: int
     rank: int  # of x
 
-    def _own(self, value: Tensor) -> int | None:
-        """The dimension of a value that broadcasts to x which this block cuts; None if it is shared by all blocks."""
+    def _cut_dim(self, value: Tensor) -> int | None:
+        """The dimension along which blocks cut a value that broadcasts to x; None if all blocks share the value."""
         dim = self.dim - (self.rank - value.dim())
         return dim if dim >= 0 and value.shape[dim] != 1 else None
 
     def of(self, value: Tensor) -> Tensor:
         """The part of a tensor that belongs to the block."""
-        dim = self._own(value)
+        dim = self._cut_dim(value)
         return value if dim is None else value.narrow(dim, self.start, self.length)
 
     def of_all(self, values: Values) -> Values:
-        """The same of each tensor in a named tuple; other values as they are."""
+        """``of`` for each tensor in a named tuple; other values unchanged."""
         parts: list[Any] = [self.of(value) if isinstance(value, Tensor) else value for value in values]
         return type(values)(*parts)
 
     def join(self, grads: tuple[Tensor | None, ...], value: Any) -> Tensor | None:
-        """Gradients of the parts as the gradient of the whole: put together, or added where the value is shared."""
+        """The gradient of a whole value from those of its parts: concatenated, or added where all blocks share it."""
         parts = [grad for grad in grads if grad is not None]
         if not parts:
             return None
-        dim = self._own(value)
+        dim = self._cut_dim(value)
         return torch.stack(parts).sum(0) if dim is None else torch.cat(parts, dim)
 
 
 def _blocks(of: Inputs, groups: Grouping) -> list[_Block]:
-    """How to cut a large tensor; nothing if it is small, or if the data must not be looked at."""
+    """How to cut a large tensor into blocks; empty if it is small, or if its values cannot be read."""
     x = of.x
     if not isinstance(groups, Axes) or x.numel() <= 2 * _BLOCK:
         return []

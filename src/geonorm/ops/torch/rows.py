@@ -1,9 +1,9 @@
-"""The normalization around the mean, with the rms spread, from the moments of every sample: what the guard needs.
+"""Normalization around the mean with the rms spread, computed from the moments of every sample, as the guard needs it.
 
 Row (i, c) is sample i in channel c. Its mean m and variance v give the statistics of a channel, also after the guard
 has pulled some samples towards the joint center y: x' = y + f·(x − y) has mean y + f·(m − y) and variance f²·v in each
-row. The output is one affine map per row, so that the tensor is read once to measure and once to write, and x' is never
-stored. With factors of 1 all of it is BatchNorm.
+row. The output is one affine map per row, so the tensor is read once to measure and once to write, and x' is never
+stored. With all factors 1 this is BatchNorm.
 
 **Backward.** y and f are constants. With h = γg, x̂ = ρz, G₀ = Σh and G₁ = Σhx̂ over the n values of a channel,
 
@@ -24,20 +24,20 @@ from ..checks import can_read_values
 from ..grouping import Axes, Grouping, TooFewValues
 from ..precision import computing_dtype, wide, wide_dtype
 from ..problem import Incoming, Inputs, Result, Rule, Saved
-from .guard import MomentsOfGuarded, combine, guarded_moments, row_moments
+from .guard import MomentsOfGuarded, combine_moments, guarded_moments, row_moments
 
-_BLOCK = 1 << 18  # elements that are worked on at a time
+_BLOCK = 1 << 18  # elements per block
 
 
-def by_rows(of: Inputs, groups: Grouping, rule: Rule) -> bool:
-    """Whether a normalization can be made from rows: around the mean, with the rms, all values alike."""
+def supports(of: Inputs, groups: Grouping, rule: Rule) -> bool:
+    """Whether a normalization can be computed from rows: around the mean, with the rms spread, without weights."""
     if type(of.phi) is not float or of.phi != 2 or rule.power != 2 or of.weight is not None:
         return False
     if not (rule.centered and rule.scaled) or rule.scale_first or not isinstance(groups, Axes):
         return False
     if groups.dims != (0, *range(2, of.x.dim())):
         return False
-    if groups.joint and rule.guard is None:  # sums travel lighter than rows
+    if groups.joint and rule.guard is None:  # sending sums is cheaper than sending rows
         return False
     return all(_is_per_channel(value, of.x) for value in (of.alpha, of.shift, of.gamma, of.beta))
 
@@ -50,7 +50,7 @@ def _is_per_channel(value: Any, x: Tensor) -> bool:
 
 
 def normalize(of: Inputs, groups: Axes, rule: Rule, moments_of: MomentsOfGuarded = guarded_moments) -> Result:
-    """``moments_of``: how a guarded batch is judged, and the moments of all samples made of those of each."""
+    """``moments_of`` judges a guarded batch and combines the moments of its samples."""
     x = of.x
     verdict, changed = None, None
     if rule.guard is None and not can_read_values(x):
@@ -59,7 +59,7 @@ def normalize(of: Inputs, groups: Axes, rule: Rule, moments_of: MomentsOfGuarded
     elif rule.guard is None:
         mean_of_rows, deviation = row_moments(x)
         nothing, all_of_it = mean_of_rows.new_zeros(x.shape[1]), mean_of_rows.new_ones(len(x))
-        mean, var, counted = combine(mean_of_rows, deviation, nothing, all_of_it)
+        mean, var, counted = combine_moments(mean_of_rows, deviation, nothing, all_of_it)
     else:
         (mean_of_rows, deviation), here = groups.gather_rows(*row_moments(x))
         values = len(mean_of_rows) * math.prod(x.shape[2:])
@@ -94,12 +94,12 @@ def normalize(of: Inputs, groups: Axes, rule: Rule, moments_of: MomentsOfGuarded
 
 
 def _may_differ_from_one(factor: Tensor) -> bool:
-    """False only if it is known, without waiting for another device, that no sample was touched."""
+    """False only if it is known, without waiting for a device, that no sample was pulled."""
     return not can_read_values(factor) or not bool((factor == 1).all())
 
 
 def _blocks(x: Tensor) -> list[slice]:
-    """Samples of a large tensor, a few at a time, so that what is made of them stays in the cache; none in a trace."""
+    """Slices of samples of a large tensor, so that intermediate results stay in the cache; empty in a trace."""
     if not can_read_values(x) or x.numel() <= 2 * _BLOCK:
         return []
     step = max(1, _BLOCK * len(x) // x.numel())
@@ -118,7 +118,7 @@ class _Coefficients(NamedTuple):
         return z if self.factor is None or self.beyond is None else z * self.factor + self.beyond
 
     def of(self, rows: slice) -> _Coefficients:
-        """Those of some samples."""
+        """The coefficients of some samples."""
         if self.factor is None or self.beyond is None:
             return self
         return _Coefficients(self.about[rows], self.factor[rows], self.beyond[rows])
@@ -165,7 +165,7 @@ def normalize_backward(
 
     blocks = _blocks(x)
     whole = [slice(None)]
-    # Sums over the values here: what parameters get.
+    # Sums over the values in this process give the gradients of the parameters.
     parts = []
     for rows in blocks or whole:
         z, g = values(rows)
@@ -176,7 +176,7 @@ def normalize_backward(
     all_g, all_gz, by_center, by_spread = groups.join(sum_g, sum_gz, by_center, by_spread)
     scale = rho if gamma is None else rho * gamma
     curve = torch.where(spread > 0, by_spread / spread, 0.0) / n - scale * rho.square() * all_gz / n
-    # Σ dz over all values, and over those here: what a shift or α gets.
+    # Σ dz over all values; over those in this process it gives the gradients of shift and α.
     gap = center - removed
     total = scale * all_g + curve * n * gap
     flat = (by_center - alpha * total) / n

@@ -1,4 +1,4 @@
-"""The certified search for the L^φ center of every group, for any data and any φ in (1, ∞): what it makes of a sweep.
+"""The certified search for the L^φ center of every group, for any data and any φ in (1, ∞): the step after a sweep.
 
 Notation, per group: values x_i with weights ω_i ≥ 0 (1 when there are none), M = Σω, q = φ − 1. The center μ is the
 only root of F(y) = Σ ω sgn(x − y)|x − y|^q. At a point y the values above and below it are summed apart,
@@ -13,19 +13,19 @@ linearly.
 **Certificate.** One evaluation bounds the distance to the center: |y − μ| ≤ E with
     φ ≤ 2:  E = ½ |(2P/M)^{1/q} − (2N/M)^{1/q}|          (power means: each side falls at least at rate 1)
     φ ≥ 2:  E = |G| / (ω_min^{1/q} + g)                   (g: slope of the side that grows towards the center)
-Rounding is part of it: the computed P and N are within a factor 1 ± κ of the true ones, κ a few eps, so the sign of
-F is believed only when |F| > κ(P + N), and E grows by κ/q of its two terms. A bracket [lo, hi] collects what is
-known; where it does not halve in three sweeps the next point is its middle, which makes the worst case logarithmic.
+Rounding is included: the computed P and N are within a factor 1 ± κ of the true ones, κ a few eps, so the sign of F is
+trusted only when |F| > κ(P + N), and E grows by κ/q of its two terms. The center is known to lie in a bracket [lo, hi];
+where that does not halve in three sweeps the next point is its middle, which makes the worst case logarithmic.
 
 **End.** With no value within d ≥ 2E of y, one Newton step on F leaves at most 2|1−q|E²/d (q ≤ 3): by Taylor's theorem
-½E² sup|F''|/|F'(y)|, where Σ|x−ξ|^(q−2) is at most 2^(2−q), or 1.5^(q−2), times Σ|x−y|^(q−2) ≤ W/d. Below the rounding
-of F itself nothing is left to find, and the search is settled.
+½E² sup|F''|/|F'(y)|, where Σ|x−ξ|^(q−2) is at most 2^(2−q), or 1.5^(q−2), times Σ|x−y|^(q−2) ≤ W/d. Once that is below
+the rounding error of F itself, the search is settled.
 
 **Scale.** Each side is divided by its own extreme distance, so that no power over- or underflows for any φ. The point y
 is a float64 number split into a value of x's dtype and a remainder: x − y keeps its digits under any offset.
 
-csrc/search.h is this search for the kernels; csrc/decide.h is this file operation by operation, with the arithmetic of
-``ops/joint/arithmetic.py``. A test feeds the same sums to all of them.
+csrc/search.h implements this search for the kernels. csrc/decide.h repeats this file operation by operation, with the
+arithmetic of ``ops/joint/arithmetic.py``. A test feeds the same sums to all of them.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ MAX_SWEEPS = 200
 def smallest_distance() -> float:
     """The smallest |x − y| in units of the side's extreme: keeps Σω|r|^(q−1) finite in float32.
 
-    A function, as all such numbers that a derivative reads: with ``torch.compile(dynamic=True)`` Dynamo takes a global
-    float for an input of the graph, and the second autograd.Function to read it cannot reach it.
+    A function, not a global, as all such numbers that a derivative reads: with ``torch.compile(dynamic=True)`` Dynamo
+    makes a global float an input of the graph, and the second autograd.Function that reads it cannot reach it.
     """
     return 1e-30
 
 
 class Arithmetic(NamedTuple):
-    """Who computes logarithms and powers."""
+    """The functions that compute logarithms and powers."""
 
     log: Callable[[Tensor], Tensor]
     exp: Callable[[Tensor], Tensor]
@@ -66,7 +66,7 @@ TORCH = Arithmetic(torch.log, torch.exp)
 
 
 class Sums(NamedTuple):
-    """What one sweep returns. Each side is in units of its own extreme distance."""
+    """The results of one sweep. Each side is in units of its own extreme distance."""
 
     above: Tensor  # P
     below: Tensor  # N
@@ -93,7 +93,7 @@ class Sums(NamedTuple):
 
 
 class Searches(NamedTuple):
-    """One search per group, all in the widest dtype but for ``active``. ``Column`` of csrc/decide.h is this order."""
+    """One search per group, all in the widest dtype except ``active``. Same order as ``Column`` of csrc/decide.h."""
 
     q: Tensor
     lowest: Tensor  # of the values
@@ -102,9 +102,9 @@ class Searches(NamedTuple):
     lightest: Tensor  # smallest positive weight
     lo: Tensor  # the center lies between lo and hi
     hi: Tensor
-    y: Tensor  # where the next sweep looks
-    center: Tensor  # the best guess
-    bound: Tensor  # |true center − guess| at most
+    y: Tensor  # the point of the next sweep
+    center: Tensor  # the best estimate
+    bound: Tensor  # |true center − estimate| at most
     width_0: Tensor  # hi − lo three sweeps ago, two, one
     width_1: Tensor
     width_2: Tensor
@@ -115,15 +115,15 @@ class Searches(NamedTuple):
 
     @property
     def span(self) -> Tensor:
-        """Of the values."""
+        """The range of the values."""
         return self.highest - self.lowest
 
 
 def begin(
     phi: Tensor, lowest: Tensor, highest: Tensor, mass: Tensor, lightest: Tensor, start: Tensor, where: Tensor
 ) -> Searches:
-    """Searches that have made no sweep yet; those of groups that are not ``where``, or hold NaN or Inf, never will."""
-    q = torch.where(phi >= 1, phi - 1, math.nan)  # where nothing could check φ, a wrong one must show
+    """Searches before their first sweep. Groups outside of ``where``, or with NaN or Inf, are never active."""
+    q = torch.where(phi >= 1, phi - 1, math.nan)  # an invalid φ that could not be checked must give NaN
     span = highest - lowest
     active = where & span.isfinite() & (span > 0) & q.isfinite() & (q > 0)
     y = torch.where(span.isfinite() & ~q.isnan(), start, math.nan).clamp(lowest, highest)
@@ -132,21 +132,21 @@ def begin(
     return Searches(*known, zero, active, zero, zero)
 
 
-def place(s: Searches, dtype: torch.dtype) -> Searches:
-    """Ready for a sweep over values of this dtype: y as that sees it."""
+def set_sweep_point(s: Searches, dtype: torch.dtype) -> Searches:
+    """Searches ready for a sweep over values of this dtype: y rounded to what the sweep can represent."""
     head = wide(s.y.to(dtype))
     y = head + wide((s.y - head).to(dtype))
     return s._replace(y=y, up=(s.highest - y).clamp_min(0.0), down=(y - s.lowest).clamp_min(0.0))
 
 
 def advance(s: Searches, sums: Sums, k: int, eps: float, adaptive: bool, arithmetic: Arithmetic = TORCH) -> Searches:
-    """The next points from the sums at y, which was the k-th.
+    """The searches after their k-th sweep, from the sums at y.
 
-    ``eps``: of the dtype of the sweep. ``adaptive``: Python may look at the numbers.
+    ``eps``: of the dtype of the sweep. ``adaptive``: Python may read the numbers.
     """
     e = evaluate(s, sums, eps, arithmetic)
-    y, grain = s.y, max(eps * eps, 100 * smallest_distance()) * s.span  # nothing smaller is looked for next to a tie
-    resolution = 2 * max(eps * eps, torch.finfo(y.dtype).eps)  # of y as the sweep sees it
+    y, grain = s.y, max(eps * eps, 100 * smallest_distance()) * s.span  # the finest step next to a tie
+    resolution = 2 * max(eps * eps, torch.finfo(y.dtype).eps)  # of y in a sweep
     step = e.step
     if adaptive:
         close = s.active & ~e.settled & (s.q < 1) & ((sums.tied > 0) | ((sums.nearest < math.inf) & (k >= 5)))
@@ -175,21 +175,21 @@ def advance(s: Searches, sums: Sums, k: int, eps: float, adaptive: bool, arithme
 
 
 class Evaluation(NamedTuple):
-    """What the sums at y say of the center: in which direction it lies, how far at most, and where Newton would go."""
+    """What the sums at y say about the center: its direction, its largest possible distance, and the Newton step."""
 
-    direction: Tensor  # +1 above y, −1 below, 0 where rounding hides it
+    direction: Tensor  # +1 above y, −1 below, 0 where rounding error hides it
     error: Tensor  # |y − μ| at most
     step: Tensor
     settled: Tensor  # the step ends the search
-    rest: Tensor  # distance of the center at most, after such a step
+    rest: Tensor  # largest possible distance of the center after such a step
 
 
 def evaluate(s: Searches, sums: Sums, eps: float, arithmetic: Arithmetic = TORCH) -> Evaluation:
     """Direction, certificate and Newton step."""
     q, span, up, down = s.q, s.span, s.up, s.down
     below_2 = q < 1
-    share = torch.where(below_2, 2.0 / s.mass, 1.0)
-    logs = arithmetic.log(torch.stack([sums.above, sums.below, up / span, down / span, share]))
+    per_mass = torch.where(below_2, 2.0 / s.mass, 1.0)
+    logs = arithmetic.log(torch.stack([sums.above, sums.below, up / span, down / span, per_mass]))
     log_above, log_below, far_up, far_down, shift = logs.unbind(0)
     log_up, log_down = far_up + (log_above + shift) / q, far_down + (log_below + shift) / q
     lead = log_up - log_down  # ln(P/N)/q

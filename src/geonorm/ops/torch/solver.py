@@ -1,4 +1,4 @@
-"""Sweeps over the data of every group, and the search that they serve; ``search.py`` has its mathematics."""
+"""Sweeps over the data of every group, and the search that uses them; ``search.py`` has its mathematics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..grouping import Axes, Grouping
 from ..precision import wide
-from .search import MAX_SWEEPS, Sums, advance, begin, place, smallest_distance
+from .search import MAX_SWEEPS, Sums, advance, begin, set_sweep_point, smallest_distance
 
 _TILE = 1 << 18  # elements per tile of a sweep: the temporaries stay in the cache and memory stays flat
 _SUBSAMPLE = 256
@@ -25,7 +25,7 @@ class Solution(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """What a first look at the data tells of each group, in the widest dtype."""
+    """Range, mean and weights of each group, in the widest dtype."""
 
     lowest: Tensor
     highest: Tensor
@@ -44,16 +44,16 @@ def sweep(
     groups: Grouping,
     near: bool,
 ) -> Sums:
-    """One pass over the data at the points y. Statistics come and leave in float64.
+    """One pass over the data at the points y. Statistics are passed in and returned in float64.
 
-    Selecting the two sides by ``where`` would cost five times the arithmetic: signs and clamps do the same.
+    Signs and clamps separate the two sides; ``where`` would take five times the arithmetic.
     """
     head = y.to(x.dtype)
     r = x - groups.expand(head)
     if x.dtype != y.dtype:
         r = r - groups.expand((y - head).to(x.dtype))
     # One quotient is positive, the other negative: the larger is the distance in units of its own side's extreme.
-    # A side of reach 0 has no values: only the tie at y itself, 0/tiny = 0, and not 0/0.
+    # A side of reach 0 has no values but the tie at y itself, for which 0/tiny = 0 avoids 0/0.
     tiny = torch.finfo(x.dtype).tiny
     up, down = (groups.expand(reach.to(x.dtype).clamp_min(tiny)) for reach in (reach_up, reach_down))
     a = torch.maximum(r / up, r / -down)
@@ -93,7 +93,7 @@ def sweep_rows(
 ) -> Sums:
     """The sweep over the rows still active, tile by tile. Rows already solved return zeros."""
     columns = x.shape[1]
-    if not columns:  # a process without values, beside others that have some
+    if not columns:  # this process has no values, but others do
         nothing = torch.zeros_like(y)
         return Sums(*[nothing] * 5, torch.full_like(y, math.inf), nothing, nothing)  # type: ignore[call-arg]
     rows = active.nonzero()[:, 0] if not bool(active.all()) else torch.arange(len(x), device=x.device)
@@ -101,7 +101,7 @@ def sweep_rows(
     height, width = max(1, _TILE // columns), min(columns, _TILE)
     for part in rows.split(height) if len(rows) else ():
         first, last = int(part[0]), int(part[-1]) + 1
-        pick = slice(first, last) if last - first == len(part) else part  # a run of rows is a view, no copy
+        pick = slice(first, last) if last - first == len(part) else part  # a slice is a view, not a copy
         sums: Sums | None = None
         for start in range(0, columns, width):
             piece = slice(start, start + width)
@@ -122,17 +122,17 @@ def sweep_rows(
     return out
 
 
-def look(x: Tensor, weight: Tensor | None, groups: Grouping, ends: tuple[Tensor, Tensor]) -> Extent:
-    """The statistics that need no solving. Where the weight is 0, x must hold some value of its group.
+def measure_extent(x: Tensor, weight: Tensor | None, groups: Grouping, ends: tuple[Tensor, Tensor]) -> Extent:
+    """The statistics that need no search. Where the weight is 0, x must hold some value of its group.
 
-    ``ends``: the extremes of x, which are known already.
+    ``ends``: the extremes of x, which the caller knows already.
     """
     mass = groups.count(x) if weight is None else groups.sum(wide(weight))
 
     def mean(values: Tensor) -> Tensor:
         return wide(groups.sum(values if weight is None else values * weight)) / mass
 
-    rough = mean(x).to(x.dtype)  # a second pass about it keeps the digits that an offset would cost
+    rough = mean(x).to(x.dtype)  # a second pass around it saves the digits that a large offset would cost
     centred = x - groups.expand(rough)
     lightest = torch.ones_like(mass)
     if weight is not None:
@@ -151,8 +151,8 @@ def solve(
 ) -> Solution:
     """The center of every group for 1 < φ < ∞.
 
-    ``sweeps=None`` goes on until the sign of F drowns in rounding, group by group. A number makes exactly that many
-    sweeps, with no decision that depends on the data: the form to trace. Groups that hold NaN or Inf get NaN.
+    With ``sweeps=None`` each group goes on until rounding error hides the sign of F. A number makes exactly that many
+    sweeps, with no decision that depends on the data, so that it can be traced. Groups that hold NaN or Inf get NaN.
     """
     adaptive = sweeps is None
     eps = torch.finfo(x.dtype).eps
@@ -168,7 +168,7 @@ def solve(
     for k in range(1, (MAX_SWEEPS if sweeps is None else sweeps) + 1):
         if adaptive and not bool(s.active.any()):
             break
-        s = place(s, x.dtype)
+        s = set_sweep_point(s, x.dtype)
         near = singular and k >= 4  # more passes over the data; most groups are done before
         if adaptive and isinstance(groups, Axes):
             sums = sweep_rows(x, weight, s.y, s.up, s.down, order, near, s.active[:, 0])
@@ -179,10 +179,10 @@ def solve(
 
 
 def _start_from_sample(x: Tensor, phi: float | Tensor, weight: Tensor | None, otherwise: Tensor) -> Tensor:
-    """The center of a strided subsample of each row: it costs little and saves one or two sweeps over all the data."""
+    """The center of a strided subsample of each row: cheap, and it saves one or two sweeps over all the data."""
     stride = x.shape[1] // _SUBSAMPLE
     sample, sample_weight = x[:, ::stride], None if weight is None else weight[:, ::stride]
     groups = Axes((1,))
-    seen = look(sample, sample_weight, groups, groups.extremes(sample))
+    seen = measure_extent(sample, sample_weight, groups, groups.extremes(sample))
     start = solve(sample, phi, sample_weight, groups, seen).center
     return torch.where(start.isfinite(), start, otherwise)

@@ -1,4 +1,4 @@
-"""Backward in one process by the compiled kernels: the sums, and the gradient of x once all parts are known."""
+"""Backward of this process by the compiled kernels: its sums, and the gradient of x once all sums are known."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..cpu.normalize import dense, laid_out
 from ..grouping import Axes
 from ..problem import Incoming, Inputs, Rule
 from .kernels import Kernels, kernels_for
-from .part import Flow, Sums
+from .torch_backward import Flow, Sums
 
 
-class KernelPart:
-    """As ``Part``, for parameters that are the same for all values of a group."""
+class KernelBackward:
+    """Like ``TorchBackward``, for parameters that are the same for all values of a group."""
 
     def __init__(self, grads: Incoming, of: Inputs, saved: Tensor, needs: tuple[bool, ...], kernels: Kernels) -> None:
         self.of, self.saved, self.needs, self.kernels, self.grads = of, saved, needs, kernels, grads
@@ -38,7 +38,7 @@ class KernelPart:
         self.d_phi = torch.empty(max(1, a.phi_count), dtype=kernels.plan.dtype, device="cpu") if needs[1] else None
 
     def sums(self) -> Sums:
-        """What this process adds."""
+        """The sums over the values of this process."""
         k = self.kernels
         found = torch.empty(k.groups, library.PARTS, dtype=torch.float64, device="cpu")
         library.part(
@@ -56,7 +56,7 @@ class KernelPart:
         return Sums(weight * g, self.gamma * gx, self.alpha * direction, slope, moment, divisor, *given)
 
     def gradients(self, here: Sums, flow: Flow) -> tuple[Tensor | None, ...]:
-        """Of the inputs, in their order."""
+        """Gradients of the inputs, in their order."""
         k, of = self.kernels, self.of
         dx = torch.empty_strided(k.x.shape, k.plan.strides, dtype=k.x.dtype, device="cpu")
         points = torch.cat(flow[:4], 1)
@@ -90,10 +90,10 @@ class KernelPart:
         return grad.sum_to_size(value.shape).to(value.dtype)
 
 
-def kernel_part(
+def kernel_backward(
     grads: Incoming, of: Inputs, groups: Axes, rule: Rule, saved: Tensor, needs: tuple[bool, ...]
-) -> KernelPart | None:
-    """None where forward did not run on the kernels here, or they have no word for the gradients that are asked for."""
+) -> KernelBackward | None:
+    """None if forward did not run on the kernels in this process, or if they do not support the requested gradients."""
     if not of.x.numel() or not saved.is_cpu or float(saved[0, problem.BY]) != problem.BY_CPU:
         return None
     phi = of.phi if isinstance(of.phi, Tensor) else torch.tensor(of.phi, dtype=torch.float64)
@@ -102,4 +102,4 @@ def kernel_part(
     if rule.centered and (mixed or not bool(inside.all())):
         return None
     kernels = kernels_for(of, groups, rule, saved)
-    return None if kernels is None else KernelPart(grads, of, saved, needs, kernels)
+    return None if kernels is None else KernelBackward(grads, of, saved, needs, kernels)

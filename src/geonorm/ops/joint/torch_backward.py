@@ -1,4 +1,4 @@
-"""Backward in one process: its part of the sums, and the gradients once all parts are known. In plain torch."""
+"""Backward of this process in plain torch: its part of the sums, and the gradients once all sums are known."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .layout import Layout
 
 
 class Sums(NamedTuple):
-    """Over the values of each group here; together they are all that has to travel."""
+    """Sums over the values of each group in this process; all that has to be exchanged."""
 
     center: Tensor  # Σαh
     spread: Tensor  # Σh·x̂
     directions: Tensor  # Σασ
     slope: Tensor  # Σw; at φ = 1 and ∞ the ties of the lower of the two values
-    moment: Tensor  # Σ sgn(r)|r|^q ln|r|, r in units of the largest; there, the ties of the upper one
-    divisor: Tensor  # what σ is to be divided by, if it is not known
-    by_center: Tensor  # gradient of the center itself, if somebody used it
+    moment: Tensor  # Σ sgn(r)|r|^q ln|r|, r in units of the largest; at φ = 1 and ∞ the ties of the upper one
+    divisor: Tensor  # what σ has to be divided by, where that is a sum over values
+    by_center: Tensor  # gradient of the center itself, if it was used
     by_spread: Tensor
 
 
@@ -45,8 +45,8 @@ class Flow(NamedTuple):
     by_phi: Tensor  # ∂c/∂φ
 
 
-class Part:
-    """The values of this process."""
+class TorchBackward:
+    """Sums and gradients for the values of this process."""
 
     def __init__(
         self, grads: Incoming, of: Inputs, groups: Axes, rule: Rule, saved: Tensor, needs: tuple[bool, ...]
@@ -56,12 +56,12 @@ class Part:
         self.grads = grads
         self.phi = self.lay.per_row(of.phi)
         weight = of.weight
-        self.share: Tensor | None = None
+        self.normalized_weight: Tensor | None = None
         values, g = of.x.to(self.dtype), grads.output.to(self.dtype)
         if weight is not None:
             values, g = torch.where(weight > 0, values, 0.0), torch.where(weight > 0, g, 0.0)
             mass = self.lay.statistic(saved[:, problem.MASS])
-            self.share = (weight.double() / torch.where(mass > 0, mass, 1.0)).to(self.dtype)
+            self.normalized_weight = (weight.double() / torch.where(mass > 0, mass, 1.0)).to(self.dtype)
         self.values, self.g = values, g
         self.center, self.rho, self.spread = (
             self.column(index) for index in (problem.CENTER, problem.RHO, problem.SPREAD)
@@ -80,7 +80,7 @@ class Part:
         return self.lay.statistic(self.saved[:, index]).to(self.dtype)
 
     def weighted(self, value: Tensor) -> Tensor:
-        return value if self.share is None else value * self.share
+        return value if self.normalized_weight is None else value * self.normalized_weight
 
     def _direction(self) -> tuple[Tensor, Tensor | None]:
         """σ, and what it has to be divided by, where that is a sum over the values."""
@@ -89,7 +89,7 @@ class Part:
             return self.weighted(z), None
         if power == math.inf:
             ties = (z.abs() == self.spread).to(self.dtype) * z.sign()
-            ties = ties if self.share is None else torch.where(self.share > 0, ties, 0.0)
+            ties = ties if self.normalized_weight is None else torch.where(self.normalized_weight > 0, ties, 0.0)
             return ties, ties.abs()
         if power is not None:
             ratio = z / torch.where(self.spread == 0, 1.0, self.spread)
@@ -144,7 +144,7 @@ class Part:
         return r.abs().clamp_min(smallest_distance()).pow(q) * r.sign()
 
     def sums(self) -> Sums:
-        """What this process adds."""
+        """The sums over the values of this process."""
 
         def total(value: Tensor | None) -> Tensor:
             if value is None:
@@ -178,7 +178,7 @@ class Part:
         )
 
     def gradients(self, here: Sums, flow: Flow) -> tuple[Tensor | None, ...]:
-        """Of the inputs, in their order."""
+        """Gradients of the inputs, in their order."""
         of, rule = self.of, self.rule
 
         def each(value: Tensor) -> Tensor:
@@ -212,11 +212,11 @@ class Part:
         return d_values.to(of.x.dtype), d_phi, d_alpha, d_shift, d_gamma, d_beta, d_weight
 
     def _d_phi(self, here: Sums, flow: Flow) -> Tensor:
-        """From what flows to the center here: all parts together are the whole."""
+        """From the gradient of the center in this process; the sum over processes is the gradient of φ."""
         own = here.by_center - (self.saved[:, problem.RHO, None] * here.center + flow.spread * here.directions)
         by_phi = own * flow.by_phi
         finite = self.saved[:, problem.CENTER, None].isfinite()
-        by_phi = torch.where(finite | (own != 0), by_phi, 0.0)  # a NaN group that nobody asked about is silent
+        by_phi = torch.where(finite | (own != 0), by_phi, 0.0)  # a NaN group without an incoming gradient adds nothing
         assert isinstance(self.of.phi, Tensor)
         return self.lay.statistic(by_phi).sum_to_size(self.of.phi.shape).to(self.of.phi.dtype)
 
