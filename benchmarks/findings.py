@@ -38,7 +38,7 @@ MAIN = {
         ("popnorm-accuracy", "CIFAR-10, small VGG-16, Sigmoid: POP-Norm is more accurate than BatchNorm"),
         (
             "popnorm-accuracy",
-            "Sigmoid, mean over sets and networks, statistics measured anew after the training: "
+            "Sigmoid, mean over sets and networks, statistics recomputed after training: "
             "POP-Norm is more accurate than BatchNorm",
         ),
         ("popnorm-accuracy", "CIFAR-100, small ResNet-20, ReLU: POP-Norm is more accurate than BatchNorm"),

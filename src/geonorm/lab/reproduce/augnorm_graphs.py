@@ -316,8 +316,8 @@ _DIFFERS = f"""\
 - The folds of a split share most of their training samples. Their intervals and tests are widened accordingly (Nadeau
   and Bengio, 2003).
 - Batches of 8: `newton` learns φ without bounds and differs from `diffphi` in its solver too. It takes eight Newton
-  steps, recorded by autograd; the paper has a backward pass in closed form. The count of NaN is for that layer, and does
-  not separate the effect of φ from that of the steps. It was not trained with batches of 128.
+  steps, recorded by autograd; the paper has a backward pass in closed form. The count of NaN is for that layer, and
+  does not separate the effect of φ from that of the steps. It was not trained with batches of 128.
 - Regular graphs: section 2 says of GraphNorm that removing the whole mean loses all features of such graphs, and that
   its learned fraction is there for this reason. Data, network and initial fractions are ours.
 - Our PTC has 344 graphs with 25.6 nodes on average; the paper counts 25.5."""

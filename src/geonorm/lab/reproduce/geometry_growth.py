@@ -151,7 +151,8 @@ _DIFFERS = f"""\
 - Under WeightNorm the weight is the direction V, whose length does not matter; under the other norms of weights the raw
   one.
 - Weight standardization is used alone here, with no norm after it. Its rows have length √n whatever the weights, so
-  values grow from layer to layer, and it does not train; centered WeightNorm has the same direction at length 1, and does.
+  values grow from layer to layer, and it does not train; centered WeightNorm has the same direction at length 1, and
+  does.
 - The paper says of the four methods of Figure 3 that weight decay stops the growth. The criterion for that was chosen
   when the results were known. The laptop preset makes about 630 steps, and weight decay alone would take about 4000 to
   shorten a weight by a factor of e: growth may stop after this run has ended. So a weight that still grows decides

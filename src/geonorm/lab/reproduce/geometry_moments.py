@@ -117,8 +117,8 @@ _DIFFERS = f"""\
   which the results do not contain: so only its stability is judged.
 - The paper shows one channel; we show the mean over the channels of the same norm, and over all norms.
 - The gaps do not depend only on the function of a network: four times the weight before a norm gives the same outputs,
-  and 16 times σ². So there is a run whose initial weights are four times as large, and the gaps are also given with rows
-  of length 1. The last two verdicts compare logarithms to base 10.
+  and 16 times σ². So there is a run whose initial weights are four times as large, and the gaps are also given with
+  rows of length 1. The last two verdicts compare logarithms to base 10.
 - geometry-prune removes channels from the runs "{PLAIN}" and "{DECAYED}"."""
 
 STUDY = Study(
