@@ -37,7 +37,7 @@ MAIN = {
         ("popnorm-accuracy", "CIFAR-10, small VGG-16, Sigmoid: POP-Norm is more accurate than BatchNorm"),
         (
             "popnorm-accuracy",
-            "Sigmoid, mean over sets and networks, statistics measured anew after the training: "
+            "Sigmoid, mean over sets and networks, statistics recomputed after training: "
             "POP-Norm is more accurate than BatchNorm",
         ),
         ("popnorm-accuracy", "CIFAR-100, small ResNet-20, ReLU: POP-Norm is more accurate than BatchNorm"),
@@ -67,7 +67,7 @@ MAIN = {
         ),
         ("geometry-robustness", "CIFAR-10, BatchNorm: weight decay raises the accuracy under BIM"),
         ("geometry-moments", "rate 0.05: γ² ends near σ²: |γ² − σ²| is below 10 % of γ² + σ²"),
-        ("geometry-sphere", "SphereSGD bears more rates (mean accuracy over all rates)"),
+        ("geometry-sphere", "SphereSGD tolerates more rates (mean accuracy over all rates)"),
         (
             "geometry-prune",
             "merging 10 % of channels with ones close in (γ, β) maintains accuracy (within 1 point), "

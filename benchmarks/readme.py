@@ -29,7 +29,7 @@ def table() -> str:
             "choosing.md",
         ),
         (
-            f"time to train a layer, over torch's BatchNorm2d, CPU with {instruction_set()}",
+            f"training time of a layer, relative to torch's BatchNorm2d, CPU with {instruction_set()}",
             f"guard: {ratio('BatchNorm2d, guard')}, φ=1.5: {ratio('BatchNorm2d, φ=1.5')}, "
             f"robust spread: {ratio('BatchNorm2d, robust spread')}, POP-Norm: {ratio('PopNorm2d')}",
             "speed.md",
@@ -40,10 +40,10 @@ def table() -> str:
             "speed.md",
         ),
         ("faults of random strength in random networks, found by `diagnose`", found_faults(), "analysis/diagnose.md"),
-        ("claims of the papers, put to the test", claims(), "findings.md"),
-        ("statements of the papers that do not hold as printed", f"{errata()}, each with how to see it", "errata.md"),
+        ("claims of the papers, tested", claims(), "findings.md"),
+        ("statements of the papers that do not hold as printed", f"{errata()}, each with a demonstration", "errata.md"),
     ]
-    lines = ["| what | measured | more |", "| --- | --- | --- |"]
+    lines = ["| measurement | result | more |", "| --- | --- | --- |"]
     lines += [f"| {what} | {said} | [{name(page)}](docs/{page}) |" for what, said, page in rows]
     return "\n".join(lines) + "\n"
 

@@ -215,7 +215,7 @@ def percent(part: int, whole: int) -> str:
 def faults_table(outcomes: list[Outcome], data: str) -> str:
     """Precision and recall for each fault and share, as Markdown."""
     lines = [
-        "| fault | " + " | ".join(f"{share:.0%}" for share in SHARES) + " | said to be |",
+        "| fault | " + " | ".join(f"{share:.0%}" for share in SHARES) + " | reported as |",
         "| --- |" + " --- |" * 5,
     ]
     for fault in dict.fromkeys(o.fault for o in outcomes if o.data == data and o.share):
@@ -227,7 +227,7 @@ def faults_table(outcomes: list[Outcome], data: str) -> str:
 
 def clean_table(outcomes: list[Outcome]) -> str:
     """How many samples are named where nothing was planted, as Markdown."""
-    lines = ["| data as they are | samples | named |", "| --- | --- | --- |"]
+    lines = ["| unmodified data | samples | reported |", "| --- | --- | --- |"]
     lines += [f"| {o.data} | {o.samples:,} | {o.named:,} |" for o in outcomes if o.fault == CLEAN]
     for o in outcomes:
         if o.fault == ADULT:

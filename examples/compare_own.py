@@ -3,7 +3,7 @@
     python examples/compare_own.py
 
 Give ``compare`` a function that makes the model and one that makes the data; the model's norms are converted. The last
-lines are all there is to it. Results go to out/compare_own/results.sqlite: started again, it goes on where it was.
+few lines do all the work. Results go to out/compare_own/results.sqlite: started again, it resumes where it stopped.
 Needs ``pip install "geonorm[lab,plots]"``.
 """
 
@@ -24,7 +24,7 @@ def make_model() -> nn.Module:
 
 
 def make_data() -> tuple[TensorDataset, TensorDataset]:
-    """Four classes of 20 features: samples to train on, and samples to test on."""
+    """Four classes, 20 features: training samples and test samples."""
     generator = torch.Generator().manual_seed(0)
     points, label = torch.randn(4, 20, generator=generator), torch.randint(4, (1500,), generator=generator)
     x = points[label] + 1.5 * torch.randn(1500, 20, generator=generator)

@@ -1,4 +1,4 @@
-"""Train on several processes with statistics over all of them, and resume after anything.
+"""Train on several processes with statistics over all of them, and resume after any interruption.
 
 On one machine, two processes:
 
@@ -8,11 +8,11 @@ On two machines, four processes each, the same line on both (node-0 is the name 
 
     torchrun --nnodes 2 --nproc_per_node 4 --rdzv_backend c10d --rdzv_endpoint node-0:29500 examples/train_ddp.py
 
-The task: four classes of 20 features, where every tenth training sample comes from a sensor that adds 20 to all of
-them. The model was written with BatchNorm; ``convert`` and ``sync`` are the only two lines of geonorm.
+The task has four classes and 20 features; every tenth training sample is broken: a sensor adds 20 to all of its
+features. The model was written with BatchNorm; ``convert`` and ``sync`` are the only two lines of geonorm.
 
-The first process writes a checkpoint after every epoch. Started again, all go on from it, and end with the same weights
-as a run that was never interrupted. Needs torch and geonorm, nothing else; without torchrun it trains in one process.
+The first process writes a checkpoint after every epoch. Started again, all processes resume from it, and end with the
+same weights as a run that was never interrupted. Needs only torch and geonorm; without torchrun it is one process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FEATURES, CLASSES = 20, 4
 
 
 def main() -> None:
-    """Parse, train, say how it went."""
+    """Parse the arguments, train, print the result."""
     parser = argparse.ArgumentParser(description="Multi-process training with geonorm.")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=64, help="samples per process (default: %(default)s)")
@@ -59,8 +59,8 @@ def main() -> None:
 
 
 def train(chosen: argparse.Namespace, rank: int, size: int, device: torch.device) -> None:
-    """All epochs that a checkpoint does not have yet."""
-    torch.manual_seed(0)  # the same first weights in every process
+    """Train the epochs that the checkpoint does not have yet."""
+    torch.manual_seed(0)  # the same initial weights in every process
     model = nn.Sequential(
         nn.Linear(FEATURES, 64), nn.BatchNorm1d(64), nn.ReLU(),
         nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(),
@@ -77,7 +77,7 @@ def train(chosen: argparse.Namespace, rank: int, size: int, device: torch.device
 
     start = resume(chosen.checkpoint, model, optimizer, device, rank)
     for epoch in range(start, chosen.epochs):
-        sampler.set_epoch(epoch)  # another order in every epoch, the same after a restart
+        sampler.set_epoch(epoch)  # a different order in every epoch, the same after a restart
         loss = one_epoch(joint, optimizer, loader, device)
         correct = accuracy(model, test_set, rank, size, device)
         if rank == 0:
@@ -88,7 +88,7 @@ def train(chosen: argparse.Namespace, rank: int, size: int, device: torch.device
 
 
 def dataset(number: int, seed: int, faulty: float) -> TensorDataset:
-    """Samples around one point per class; a share of them with an offset in all features."""
+    """Samples around one point per class; a fraction of them has an offset in all features."""
     generator = torch.Generator().manual_seed(seed)
     points = torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(0))
     label = torch.randint(CLASSES, (number,), generator=generator)
@@ -100,7 +100,7 @@ def dataset(number: int, seed: int, faulty: float) -> TensorDataset:
 def one_epoch(
     joint: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any], device: torch.device
 ) -> float:
-    """Train on this process's share; the mean loss over all processes."""
+    """Train on this process's part of the data; return the mean loss over all processes."""
     joint.train()
     total = torch.zeros(2, device=device)
     for x, label in loader:
@@ -115,7 +115,7 @@ def one_epoch(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, data: TensorDataset, rank: int, size: int, device: torch.device) -> float:
-    """Each process tests its share with the running statistics, which are the same everywhere."""
+    """Each process tests its part with the running statistics, which are the same everywhere."""
     model.eval()
     x, label = (part[rank::size].to(device) for part in data.tensors)
     counts = torch.tensor([float((model(x).argmax(1) == label).sum()), float(len(x))], device=device)
@@ -124,7 +124,7 @@ def accuracy(model: nn.Module, data: TensorDataset, rank: int, size: int, device
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, epoch: int) -> None:
-    """Written beside and moved into place: a kill leaves the old checkpoint or the new one, never half of one."""
+    """Write a temporary file and rename it: a kill leaves the old checkpoint or the new one, never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".tmp")
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, beside)
@@ -132,7 +132,7 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, epoch: 
 
 
 def resume(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, rank: int) -> int:
-    """Load the last checkpoint, if the first process has one; the epoch to go on from, the same in all."""
+    """Load the last checkpoint, if the first process has one; return the epoch to resume from, the same in all."""
     parcel = [path.read_bytes() if rank == 0 and path.exists() else None]
     dist.broadcast_object_list(parcel, device=device)
     if parcel[0] is None:
@@ -141,7 +141,7 @@ def resume(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, devic
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     if rank == 0:
-        print(f"Going on after epoch {state['epoch']} of {path}", flush=True)
+        print(f"Resuming after epoch {state['epoch']} of {path}", flush=True)
     return int(state["epoch"])
 
 

@@ -110,17 +110,17 @@ _DIFFERS = f"""\
   and mirrored, as in pytorch-cifar, from which it takes its hyperparameters. It speaks of an 80/20 split; we use the
   official 50,000 and 10,000 images.
 - The `laptop` preset keeps batches and rates. It trains a VGG-19 of an eighth of the width and half of the depth on
-  10,000 images of 16×16 pixels, as they are, for 5 epochs (395 steps), and tests on all 10,000 test images.
+  10,000 images of 16×16 pixels, unaugmented, for 5 epochs (395 steps), and tests on all 10,000 test images.
 - The last epoch counts; nothing is chosen by looking at the test images.
 - A match is a difference within ±{MARGIN["paper"]:g} points in the paper's preset and ±{MARGIN["laptop"]:g} points in
   the small one, with its whole confidence interval. Both are our choice, the second made when results were known: they
   are wider than the spread of single seeds, which is 0.11 to 0.32 points in Table 1 and 1 to 2 in the small preset.
-- Where several values share the middle, our median spreads its gradient over them.
+- Where several values equal the median, ours spreads its gradient over them.
 - Learned φ and the robust spread are not in the paper's table."""
 
 STUDY = Study(
     name="augnorm-cifar",
-    line="Networks on CIFAR-10 with BatchNorm, AugNorm at φ=1.5 and the median in the place of the mean",
+    line="Networks on CIFAR-10 with BatchNorm, AugNorm at φ=1.5 and the median instead of the mean",
     source="AugNorm on images, Table 1",
     minutes={"laptop": 4},
     plan=plan,

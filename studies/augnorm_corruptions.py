@@ -104,14 +104,14 @@ _DIFFERS = f"""\
   norm does better than BatchNorm is our question.
 - The `paper` preset trains ResNet-18 with the protocol of [augnorm-cifar](augnorm-cifar.md) and tests on the official
   CIFAR-10-C, all {len(OFFICIAL)} kinds.
-- The `laptop` preset trains the small VGG of that study and tests on worse images of our own making, at severities 1 to
-  5, with {SAMPLES:,} of the test images: normal noise (not cut at 0 and 1), Gaussian blur, added brightness, lost
+- The `laptop` preset trains the small VGG of that study and tests on our own degraded images, at severities 1 to 5,
+  with {SAMPLES:,} of the test images: normal noise (not clipped at 0 and 1), Gaussian blur, added brightness, reduced
   contrast. They are **not the official CIFAR-10-C**, and accuracies are not comparable with published ones.
-- The training images are clean, and the statistics of the norms stay those of the training."""
+- The training images are clean, and the norms keep their running statistics from training."""
 
 STUDY = Study(
     name="augnorm-corruptions",
-    line="Accuracy on noisy, blurred, brighter and paler images by norm",
+    line="Accuracy on noisy, blurred, brighter and low-contrast images by norm",
     source="new; named as future work in AugNorm on images, section 6",
     minutes={"laptop": 4},
     plan=plan,

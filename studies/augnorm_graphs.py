@@ -300,26 +300,26 @@ _DIFFERS = f"""\
   place of the dropout, no stratification, and that batch size for BatchNorm and AugNorm only: Adam at a constant rate,
   dropout on the scores, stratified folds and the same batches for GraphNorm are ours. *GraphNorm's code*: 4
   convolutions, dropout 0.5, a rate falling to 0, the rest as before.
-- The `laptop` preset trains 100 epochs in place of 400, and 25 in place of 100 with batches of 8.
+- The `laptop` preset trains 100 epochs instead of 400, and 25 instead of 100 with batches of 8.
 - The paper says that its figures are the "best averaged validation accuracy": we read the epoch where the mean over the
   folds is best. Its figures look more like those of the best epoch of each fold. Both choose an epoch by the samples
-  they test on. The mean of the last quarter of the epochs and the last epoch with statistics measured anew choose
-  nothing; there is no published figure of either.
+  they test on. The mean of the last quarter of the epochs and the last epoch with recomputed statistics choose
+  nothing; there is no published figure for either.
 - "Comparable and even better" than GraphNorm is read as: not more than {MARGIN:g} points below. Figure 2 is judged by
   the mean of the training accuracy over all epochs. These metrics, this margin and the {SEEN:g} % for regular graphs,
   where chance has 33.3 %, were chosen when results were known.
 - Table 2 has an empty row named BatchNorm, then two rows named GraphNorm: we take the first, with 89.3 for MUTAG, for
   BatchNorm. Table 1 has no figure of BatchNorm at all, none of AugNorm at φ=1.5 on MUTAG and none of a learned φ on
-  PTC. It is not said how it was measured, so it stands beside ours for the eye only.
-- In training BatchNorm and AugNorm over the batch lag behind with their running statistics; the column of new
-  statistics measures these anew on the training graphs before the test. A norm over each graph has none.
-- The folds of a split share most of their training samples. Their intervals and tests are widened for it (Nadeau and
-  Bengio, 2003).
+  PTC. The paper does not say how it was measured, so it is shown beside ours without a test.
+- The running statistics of BatchNorm and AugNorm over the batch lag behind in training; the column of new
+  statistics recomputes them on the training graphs before the test. A norm over each graph has none.
+- The folds of a split share most of their training samples. Their intervals and tests are widened accordingly (Nadeau
+  and Bengio, 2003).
 - Batches of 8: `newton` learns φ without bounds and differs from `diffphi` in its solver too. It takes eight Newton
-  steps, recorded by autograd; the paper has a backward pass in closed form. The count of NaN is of that layer, and does
-  not tell φ from the steps. It was not trained with batches of 128.
+  steps, recorded by autograd; the paper has a backward pass in closed form. The count of NaN is for that layer, and
+  does not separate the effect of φ from that of the steps. It was not trained with batches of 128.
 - Regular graphs: section 2 says of GraphNorm that removing the whole mean loses all features of such graphs, and that
-  its learned share is there for this reason. Data, network and first shares are ours.
+  its learned fraction is there for this reason. Data, network and initial fractions are ours.
 - Our PTC has 344 graphs with 25.6 nodes on average; the paper counts 25.5."""
 
 STUDY = Study(

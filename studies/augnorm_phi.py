@@ -172,13 +172,13 @@ def _ours(one: dict[Pair, float], other: dict[Pair, float]) -> str:
 _DIFFERS = f"""\
 - There is no published figure beyond φ = 1, 1.5 and 2 on clean CIFAR-10: the paper names the choice of φ as future
   work. All questions but that one are ours.
-- A tenth of the training samples is corrupted. *Offset*: 10 standard deviations are added. *Gain*: values times 20.
+- A tenth of the training samples is broken. *Offset*: 10 standard deviations are added. *Gain*: values times 20.
   *Heavy tails*: Cauchy noise on every value. *One pixel*: the same pixel is 100. Test samples stay clean.
 - φ=2 with the spread `rms` is BatchNorm.
 - A match is a difference whose whole confidence interval lies within a margin. On digits it is ±{MARGIN:g} point, about
   three of the 359 test samples; on CIFAR-10 that of [augnorm-cifar](augnorm-cifar.md).
   Margins for the `laptop` preset were chosen when results were known.
-- Under heavy tails some seeds learn and others do not: of such a mixture a mean and its deviation say little, and a
+- Under heavy tails some seeds learn and others do not: the mean and deviation of such a mixture say little, and a
   few seeds decide little.
 - Digits: 8×8 pixels, a network of two hidden layers of 64 units, SGD with rate 0.1 and momentum 0.9, batches of 64.
 - CIFAR-10, `laptop` preset: the small VGG of [augnorm-cifar](augnorm-cifar.md), on 5,000 images. `paper` preset:
@@ -186,7 +186,7 @@ _DIFFERS = f"""\
 
 STUDY = Study(
     name="augnorm-phi",
-    line="Accuracy over φ, from the median to the midrange, with three spreads, on clean and on corrupted samples",
+    line="Accuracy over φ, from the median to the midrange, with three spreads, on clean and on broken samples",
     source="AugNorm on images, Table 1; else new, named as future work in its section 6",
     minutes={"laptop": 6},
     plan=plan,

@@ -175,9 +175,9 @@ _DIFFERS = f"""\
   shuffle, and takes the epoch with the best worst group of the validation samples; ours does not crop, shuffles, and
   counts the last epoch. The paper also speaks of 70 % of the instances, sampled for training.
 - Published figures are of CelebA on every row; the paper has none of the other sets.
-- It calls its averages "average test accuracies across subpopulations". Ours are over all test samples, as DORO's code
-  has them.
-- For χ²-DORO the paper's figures are level. It is asked the same question as the other robust losses; this was added
+- It calls its averages "average test accuracies across subpopulations". Ours are over all test samples, as in DORO's
+  code.
+- For χ²-DORO the paper's figures are level. It is tested in the same way as the other robust losses; this was added
   when results were known.
 - The `laptop` preset has four small sets. Two Gaussian classes in 11 dimensions, the last of which seems to tell the
   class and is wrong for a minority of 5 % or 1 % (10,000 samples, signal 2; the ten others allow 97.7 %). COMPAS as
@@ -185,14 +185,14 @@ _DIFFERS = f"""\
   sex. Adult with the four groups of sex and label. Networks of two hidden layers of 64 units but for COMPAS.
 - Losses, their parameters, batches of 400 and ten seeds are the paper's; the rate is 0.01. DORO drops whole samples,
   int(ε·400), as in its code.
-- The seeds draw first weights and batches; samples are the same for all. Verdicts take the mean over the sets of a kind
-  for every seed, so they speak about these sets and no others.
-- On COMPAS and Adult the robust losses end above ln 2, the loss of a network that says ½ to everything: nothing useful
-  was learned, probably because their labels are too noisy for these α. Accuracies vary widely from seed to seed there,
-  and a verdict on these two says little. So they are judged apart from the Gaussian classes; that was decided when the
-  results were seen.
-- On the small sets the learned φ stays within 0.001 of its start in so few steps: what is called learned is φ=1.5
-  again. So there is a verdict on it for CelebA only.
+- The seeds draw initial weights and batches; samples are the same for all. Verdicts take the mean over the sets of a
+  kind for every seed, so they apply to these sets and no others.
+- On COMPAS and Adult the robust losses end above ln 2, the loss of a network that predicts ½ for everything: nothing
+  useful was learned, probably because their labels are too noisy for these α. Accuracies vary widely from seed to seed
+  there, and a verdict on these two says little. So they are judged separately from the Gaussian classes; that was
+  decided when the results were known.
+- On the small sets the learned φ stays within 0.001 of its start in so few steps: the learned φ is still 1.5.
+  So there is a verdict on it for CelebA only.
 - The margin of {MARGIN:g} points for averages is ours; the published ones of these two norms spread by 0.4 to 2.8
   points over seeds."""
 

@@ -127,10 +127,10 @@ _DIFFERS = f"""\
 - The paper conjectures that a batch as large as the width is best, and has no experiment.
 - The laptop preset has two hidden layers of 32 or 128 features with BatchNorm on 5000 images of CIFAR-10, averaged
   down to 16×16; 2000 test images. `paper` preset: 128 and 512 features on all images.
-- Large batches make fewer steps in as many epochs. So batches are compared twice: after as many epochs, and after as
-  many steps, where large ones see more samples.
+- Large batches make fewer steps in the same number of epochs. So batches are compared twice: after the same number of
+  epochs, and after the same number of steps, where large ones see more samples.
 - The rate is the best of {", ".join(f"{rate:g}" for rate in RATES)} for each batch and width. It is chosen by the
-  test images: a little flattering for all alike.
+  test images, which favours all of them a little.
 - A batch is best if it beats the best of the others. Of three others one may beat it by chance: where the best of them
   is ahead, p is multiplied by three.
 - That the wide network gains more from a larger batch would follow from the conjecture; the paper does not say it."""

@@ -150,13 +150,14 @@ _DIFFERS = f"""\
   are of the whole weight here. The paper does not name SpectralNorm among the norms under which weights grow.
 - Under WeightNorm the weight is the direction V, whose length does not matter; under the other norms of weights the raw
   one.
-- Weight standardization is alone here, with no norm behind it. Its rows have length √n whatever the weights, so values
-  grow from layer to layer, and it does not train; centered WeightNorm is the same direction at length 1, and does.
-- That weight decay stops the growth is said of the four methods of Figure 3. What counts as stopped was chosen when the
-  results were known. The laptop preset makes about 630 steps, and weight decay alone would take about 4000 to shorten a
-  weight by a factor of e: growth may stop after this training has ended. So a weight that still grows decides nothing
-  in a training that is shorter than that. The paper's figure has 120 000 steps.
-- The first figure is after the first epoch: it does not show what that epoch did."""
+- Weight standardization is used alone here, with no norm after it. Its rows have length √n whatever the weights, so
+  values grow from layer to layer, and it does not train; centered WeightNorm has the same direction at length 1, and
+  does.
+- The paper says of the four methods of Figure 3 that weight decay stops the growth. The criterion for that was chosen
+  when the results were known. The laptop preset makes about 630 steps, and weight decay alone would take about 4000 to
+  shorten a weight by a factor of e: growth may stop after this run has ended. So a weight that still grows decides
+  nothing in a run that is shorter than that. The paper's figure has 120 000 steps.
+- The first figure is after the first epoch: it does not show the effect of that epoch."""
 
 STUDY = Study(
     name="geometry-growth",

@@ -111,15 +111,15 @@ def _logarithms(values: dict[Pair, float]) -> dict[Pair, float]:
 
 _DIFFERS = f"""\
 {smaller()}
-- One training has the paper's rate of 0.001, all others 0.05; verdicts are on both rates, the paper's first. The paper
-  speaks of trainings that have converged: after 12 epochs they have not, least of all at 0.001.
-- The paper does not say what is small and what is stable: 10 % is our choice. |β − μ| would have to be held against σ,
-  which the results do not keep: so only whether it is stable is judged.
-- The paper shows one channel; here the mean over the channels of the same norm, and over all norms.
-- The gaps are no property of what a network computes: four times the weight before a norm gives the same outputs, and
-  16 times σ². So there is a training whose first weights are four times as large, and the gaps are told with rows of
-  length 1, too. The last two verdicts compare logarithms to base 10.
-- "{PLAIN}" and "{DECAYED}" are the trainings that geometry-prune leaves channels out of."""
+- One run has the paper's learning rate of 0.001, all others 0.05; verdicts are on both rates, the paper's first. The
+  paper is about networks that have converged: after 12 epochs they have not, least of all at 0.001.
+- The paper does not define small and stable: 10 % is our choice. |β − μ| would have to be compared with σ,
+  which the results do not contain: so only its stability is judged.
+- The paper shows one channel; we show the mean over the channels of the same norm, and over all norms.
+- The gaps do not depend only on the function of a network: four times the weight before a norm gives the same outputs,
+  and 16 times σ². So there is a run whose initial weights are four times as large, and the gaps are also given with
+  rows of length 1. The last two verdicts compare logarithms to base 10.
+- geometry-prune removes channels from the runs "{PLAIN}" and "{DECAYED}"."""
 
 STUDY = Study(
     name="geometry-moments",

@@ -105,13 +105,13 @@ def _verdicts(results: Results) -> list[Verdict]:
 _DIFFERS = f"""\
 {smaller()}
 - The paper proposes to remove channels similar in (γ, β) and has no experiment: there is no figure to compare with.
-  Here the one that stays takes their place: its output comes twice. Nothing is trained afterwards.
-- Rules are compared by their accuracy on average over the five shares. That was chosen when the results were known: at
-  single shares some of the differences between rules are clear and some are not. Whether accuracy is maintained is
-  asked at the smallest share, where that is easiest.
+  Here the output of the one that stays is used for both. Nothing is trained afterwards.
+- Rules are compared by their mean accuracy over the five fractions. That was chosen when the results were known: at
+  single fractions some of the differences between rules are clear and some are not. Whether accuracy is maintained is
+  tested at the smallest fraction, where that is easiest.
 - Equal (γ, β) put two outputs onto the same sphere, not in the same place on it: hence the controls with random pairs
   and with pairs whose outputs are close.
-- The trainings are those that geometry-moments calls "as it is" and "weight decay"."""
+- The runs are those that geometry-moments calls "as it is" and "weight decay"."""
 
 STUDY = Study(
     name="geometry-prune",

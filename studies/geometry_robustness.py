@@ -151,13 +151,13 @@ _DIFFERS = f"""\
   weight decay in 4 of 8 cases, and its distance to the clean one larger in 6 of 8 (in one by 0.01 points).
 - The paper takes its settings from Galloway et al. (2019) without naming them; their code has two versions. Here noise
   of 1/16 (1/4 after standardizing) and 1/4, and BIM with 2/255 in 10 steps; 40 steps in the `paper` preset.
-- The laptop preset tests BIM on 1000 of the 2000 test images, all else on all of them. So verdicts are on accuracies
-  and not on what an attack takes from the clean one.
+- The laptop preset tests BIM on 1000 of the 2000 test images, everything else on all of them. So verdicts are on
+  accuracies and not on the accuracy lost to an attack.
 - Most published figures for CIFAR-10 are multiples of 1/32: they may come from few images.
-- LayerNorm is GroupNorm with one group. A network without norms is added, which the paper has not.
-- The trainings with BatchNorm are those of geometry-moments and geometry-prune. In the stored results some seeds were
+- LayerNorm is GroupNorm with one group. A network without norms is added, which is not in the paper.
+- The runs with BatchNorm are those of geometry-moments and geometry-prune. In the stored results some seeds were
   trained on different processors there, and differ.
-- The control multiplies all scale-invariant weights by 0.1 and by 10 and measures the running statistics anew. But for
+- The control multiplies all scale-invariant weights by 0.1 and by 10 and recomputes the running statistics. Except for
   eps in the norms that is the same function. The claim does not hold if accuracy stays within {LEAST:g} point."""
 
 STUDY = Study(

@@ -201,7 +201,7 @@ def _verdicts(results: Results) -> list[Verdict]:
             f"{spread(spreads[ours], 1)} against {spread(spreads[theirs], 1)}",
             *better(spreads[theirs], spreads[ours]),
         ),
-        verdict("SphereSGD bears more rates (mean accuracy over all rates)", (mean[ours], mean[theirs])),
+        verdict("SphereSGD tolerates more rates (mean accuracy over all rates)", (mean[ours], mean[theirs])),
         verdict("SphereSGD is more accurate (each at its best rate)", (best[ours], best[theirs])),
         verdict(f"at the same effective rate both are level, within {MARGIN:g} point ({overlap})", matched, MARGIN),
     ]
@@ -212,17 +212,17 @@ _DIFFERS = f"""\
 - A perceptron with two hidden layers on the digits of scikit-learn, momentum 0.9, batches of 64, 10 epochs, no weight
   decay; `paper` preset: ResNet-101 on CIFAR-10.
 - Both start from the same weights, so at the same effective rate η/‖w‖². SphereSGD keeps it; under SGD weights grow and
-  it falls. So accuracy is also shown against the mean effective rate of the whole training. Lines go from the smallest
+  it falls. So accuracy is also shown against the mean effective rate of the whole run. Lines go from the smallest
   rate to the largest: under SGD they turn back where weights explode. The last verdict reads SGD's accuracy between its
   rates, where SphereSGD's effective rate lies within them. That is so at small rates; at larger ones the weights of SGD
   grow so much that its effective rate does not get as high as that of SphereSGD.
 - How much accuracy varies is compared norm by norm and rate by rate, where both are over {TRAINED:g} % on average: an
   optimizer that fails with all seeds does not vary. That was chosen when the results were known. All share their seeds,
   so they are independent only in part. The other verdicts are on averages over norms, seed by seed.
-- The best rate is chosen by the test images, a little flattering for both alike. Rates go from {RATES[0]:g} to
-  {RATES[-1]:g}: what bears more rates depends on this choice.
-- A training is called diverged when its loss became NaN, as with WeightNorm at large rates. In verdicts it counts as
-  chance, {CHANCE:g} %, like those that failed with numbers. Lines of the loss end there."""
+- The best rate is chosen by the test images, which favours both a little. Rates go from {RATES[0]:g} to
+  {RATES[-1]:g}: which optimizer tolerates more rates depends on this choice.
+- A run is called diverged when its loss became NaN, as with WeightNorm at large rates. In verdicts it counts as
+  chance, {CHANCE:g} %, like runs that failed with finite losses. Lines of the loss end there."""
 
 STUDY = Study(
     name="geometry-sphere",

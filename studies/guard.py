@@ -81,7 +81,7 @@ def expectations(what: str, cases: Mapping[str, tuple[float, Values]]) -> Table:
         if values:
             reached = summarize(values.values()).mean >= wanted - 0.05  # expectations have one digit
             rows.append([case, f"{wanted:.1f}", spread(values), "yes" if reached else "no"])
-    note = f"{what}, mean ± standard deviation over seeds, and what was expected before the trainings."
+    note = f"{what}, mean ± standard deviation over seeds, and what was expected before the runs."
     return Table("As good as expected?", ["case", "expected", "ours", "reached"], rows, note)
 
 

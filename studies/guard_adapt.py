@@ -179,26 +179,28 @@ def _ours(one: dict[Pair, float], other: dict[Pair, float]) -> str:
 
 
 _DIFFERS = f"""\
-- The questions are ours. MedBN (Park et al., 2024) and IABN (Gong et al., NOTE, 2022) are written from their published
-  formulas and asked something that they were not made for: their papers adapt to each batch of test images as it
-  comes, MedBN under attack, IABN in a network that was trained with it and whose running statistics follow a memory of
-  samples. Here all methods get the same network, trained with BatchNorm, and the same {SAMPLES:,} unlabelled images.
-- *Measured again*: the running statistics are those of the unlabelled images, batch by batch of 64, and then stay. Of
-  MedBN they are the averages over batches. A batch with more junk than images cannot be told from one with more images
-  than junk: at 40 % one in fifteen of 64 has that much, and hardly any of {LARGE}, which were tried when the results of
-  64 were known. *IABN* corrects the statistics of the training for each test image, with k=4, and sees no other images;
-  *IABN, measured again*, corrects those that were measured again.
-- The other domain: the same images from a camera of less contrast and another tint, a factor and an offset for each
-  colour. It is made so that measuring again can repair most of it.
-- Junk: *unscaled*, values times 255; *gain*, times 10; *noise*, normal, of standard deviation 2, where values are from
-  0 to 1; *white frames*, every value 1. It is among the images that are measured, not among those of the test.
+- The questions are ours. MedBN (Park et al., 2024) and IABN (Gong et al., NOTE, 2022) are implemented from their
+  published formulas and used for something they were not designed for: their papers adapt to each batch of test images
+  as it comes, MedBN under attack, IABN in a network that was trained with it and whose running statistics follow a
+  memory of samples. Here all methods get the same network, trained with BatchNorm, and the same {SAMPLES:,} unlabelled
+  images.
+- *Measured again*: the running statistics are recomputed from the unlabelled images, in batches of 64, and then fixed.
+  For MedBN they are the averages over batches. Nothing distinguishes a batch with more junk than images from one with
+  more images than junk: at 40 % one in fifteen of 64 has that much, and hardly any of {LARGE}, which were tried when
+  the results for 64 were known. *IABN* corrects the statistics of the training for each test image, with k=4, and sees
+  no other images; *IABN, measured again*, corrects the recomputed ones.
+- The other domain: the same images from a camera with less contrast and another tint, a factor and an offset for each
+  colour. It is designed so that recomputing the statistics can repair most of it.
+- Junk means broken images: *unscaled*, values times 255; *gain*, times 10; *noise*, normal, of standard deviation 2,
+  where values are from 0 to 1; *white frames*, every value 1. They are among the images that are measured, not in the
+  test.
 - A VGG of one convolution in each of five stages, with half of the channels, {ONE.epochs} epochs on
   {ONE.data_options["train_size"]:,} images of 16×16 pixels; {ONE.data_options["test_size"]:,} test images. The `paper`
   preset trains the whole VGG-16 on all of them."""
 
 STUDY = Study(
     name="guard-adapt",
-    line="Statistics of a trained network measured again in another domain, with junk: the guard, MedBN, IABN, others",
+    line="Statistics of a trained network recomputed in another domain, with junk: the guard, MedBN, IABN, others",
     source=f"{SOURCE}; MedBN and IABN are peers",
     minutes={"laptop": 4},
     plan=plan,

@@ -229,21 +229,21 @@ def _match(where: str, own: dict[Pair, float], other: dict[Pair, float]) -> Verd
 
 _DIFFERS = f"""\
 - No paper has the guard: all questions are ours. The `paper` preset trains the full networks on all images.
-- A share of the training images is broken, the test images are not. *Unscaled*: values times 255. *Offset*: 50
+- A fraction of the training images is broken, the test images are not. *Unscaled*: values times 255. *Offset*: 50
   standard deviations are added. *Noise*: normal, of standard deviation 10, where values are from 0 to 1. *Gain*:
-  values times 20. Broken images keep their labels, and there are as many fewer to learn from: even a network that
+  values times 20. Broken images keep their labels, and leave fewer images to learn from: even a network that
   ignored them would lose a little.
 - A small VGG: one convolution in each of five stages, with 16 to 128 channels. {SMALL.data_options["train_size"]:,}
   images, averaged down to 16×16, {SMALL.epochs} epochs, batches of {SMALL.batch_size}, SGD with rate {SMALL.lr:g} and
   momentum 0.9; {SMALL.data_options["test_size"]:,} test images.
 - ResNet-20 with half of the channels and MobileNet-V2 with a quarter of channels and a third of the blocks see
   {FEW["train_size"]:,} images, with BatchNorm and the guard only, so that ten seeds fit into minutes.
-- Inputs are clipped at 5 standard deviations of the clean images, which one knows here: whoever has to take them from
-  broken images clips farther out.
-- A sample without a finite loss is dropped from the loss; where none has one the step is left out. Nothing here is
+- Inputs are clipped at 5 standard deviations of the clean images, which are known here: estimated from broken images,
+  they would clip farther out.
+- A sample without a finite loss is dropped from the loss; where none has one the step is skipped. Nothing here is
   NaN: it differs from BatchNorm only where values overflow.
-- The rate stays as it is to the end of the few epochs, so that accuracies of single trainings spread by 2 to 3 points:
-  what is claimed of one fault stays undecided more often than what is claimed of the mean of all four.
+- The learning rate is constant over the few epochs, so the accuracies of single runs spread by 2 to 3 points:
+  claims about one fault stay undecided more often than claims about the mean of all four.
 - GroupNorm has 8 groups. The guard is `guardbn`, with k=3."""
 
 STUDY = Study(

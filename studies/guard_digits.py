@@ -168,20 +168,20 @@ def _ours(one: dict[Pair, float], other: dict[Pair, float]) -> str:
 
 _DIFFERS = f"""\
 - No paper has the guard: all questions are ours, and the `paper` preset is the same with more seeds and epochs.
-- A share of the training samples is broken, the test samples are not. *Offset*: 50 standard deviations of all values
+- A fraction of the training samples is broken, the test samples are not. *Offset*: 50 standard deviations of all values
   are added. *Heavy tails*: Cauchy noise on every value. *Gain*: values times 20. *One pixel*: the same pixel is 100.
   *Unscaled*: values times 255. *Noise*: normal, of standard deviation 10, where values are from 0 to 1. Broken samples
   keep their labels.
 - The network standardizes its inputs by mean and deviation of the samples before they were broken.
 - Digits: 8×8 pixels, a network of two hidden layers of 64 units, SGD with rate 0.1 and momentum 0.9, 10 epochs.
-- The guard is `guardbn`: BatchNorm with samples farther than 3 median distances pulled in while it trains. It tells
-  broken samples from the others as long as they are fewer than half of the batch. Shares are of all training samples,
-  and batches have more or fewer by chance: of 64 with 40 % broken one in fifteen has half or more, of 16 with 30 % one
-  in thirteen. What such a batch spoils first are the running statistics: [guard-limits](guard-limits.md) measures
-  them again.
-- Within {MARGIN:g} points: the whole confidence interval of the difference is; one test sample is 0.28 points. A claim
-  about several shares holds if it holds at each of them, and does not if it does not at one. The margin was chosen
-  before the trainings."""
+- The guard is `guardbn`: BatchNorm with samples farther than 3 median distances pulled in during training. It
+  distinguishes broken samples from the others as long as they are fewer than half of the batch. Fractions are of all
+  training samples, and batches have more or fewer by chance: of 64 with 40 % broken one in fifteen has half or more, of
+  16 with 30 % one in thirteen. Such a batch first ruins the running statistics: [guard-limits](guard-limits.md)
+  recomputes them.
+- Within {MARGIN:g} points means that the whole confidence interval of the difference is; one test sample is 0.28
+  points. A claim about several fractions holds if it holds at each of them, and does not hold if it fails at one. The
+  margin was chosen before the runs."""
 
 STUDY = Study(
     name="guard-digits",

@@ -253,17 +253,17 @@ _DIFFERS = f"""\
   {IMAGES.data_options["train_size"]:,} images.
 - *Offset*: 50 standard deviations are added. *Unscaled*: values times 255. *White frames*: every value is 1, the
   largest of a valid sample; the label stays. Such a sample is not far from the others, and nothing pulls it.
-- Shares are of all training samples: a batch has more or fewer by chance, and a small one often more than half.
-- What such a batch spoils first are the running statistics, of which each of the last batches is a tenth. *Measured
-  again*: after the training, on the same training samples with the broken ones among them, in batches of 256, where
+- Fractions are of all training samples: a batch has more or fewer by chance, and a small one often more than half.
+- Such a batch first ruins the running statistics, to which each of the last batches contributes a tenth. *Measured
+  again*: recomputed after training, on the same training samples including the broken ones, in batches of 256, where
   more than half are hardly ever broken. `geonorm.recalibrate` does that.
-- In small batches the learning rate is lower by as much as the batch is smaller than 64: at the rate of 0.1 a network
+- For batches smaller than 64 the learning rate is reduced in proportion: at a rate of 0.1 a network
   with BatchNorm learned nothing in batches of 4. The guard is off in batches of fewer than 4 samples.
-- In a valid minority nothing is broken: its samples are six times as large, in the training and in the test."""
+- In a valid minority nothing is broken: its samples are six times as large, in training and in the test."""
 
 STUDY = Study(
     name="guard-limits",
-    line="What the guard does not bear: white frames, half of a batch broken, small batches; a valid minority; k",
+    line="What the guard does not tolerate: white frames, half of a batch broken, small batches; a valid minority; k",
     source=SOURCE,
     minutes={"laptop": 5},
     plan=plan,

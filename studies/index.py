@@ -16,14 +16,14 @@ _INTRO = """\
 
 Every table and figure of the papers that has results is a study that `geonorm reproduce NAME` runs: with
 `--preset laptop` in minutes on two cores, with `--preset paper` at the published scale, where there is one. These pages
-are what came out here, agreeing or not, and are made from the files in `results/`, one line per training.
+show our results, whether they agree or not, and are generated from the files in `results/`, one line per run.
 
-A claim *holds* or *does not hold* where a paired test over seeds or folds says so, at 5 % for all claims of a page
-together; where two are said to be level, where the interval of their difference lies within a margin or outside of it;
+A claim *holds* or *does not hold* if a paired test over seeds or folds says so, at 5 % for all claims of a page
+together; for a claim that two norms are equal, if the interval of their difference lies within a margin or outside it;
 and where there is nothing to test, as the page says. Otherwise it is *undecided at this scale*. At a laptop's scale,
-networks are small and trainings short: a claim that fails here may hold at the paper's scale, and the other way round.
-Most presets have three or five seeds, which left most claims undecided; their pages here are of eight or ten, and all
-claims of a page are judged by all of its seeds. Claims marked *(our question)* are of no paper; the studies whose names
+networks are small and runs short: a claim that fails here may hold at the paper's scale, and vice versa.
+Most presets have three or five seeds, which left most claims undecided; the pages here have eight or ten, and all
+claims of a page are judged by all of its seeds. Claims marked *(our question)* are in no paper; the studies whose names
 begin with `guard` have no others.
 """
 
@@ -61,7 +61,7 @@ def _counted(study: Study, found: Results) -> str:
         seeds.setdefault(record.part, set()).add(record.choices["seed"])
     numbers = sorted({len(of) for of in seeds.values()})
     number = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-    return f"{study.source}. {len(found.records)} trainings, {number} {'seed' if numbers == [1] else 'seeds'}."
+    return f"{study.source}. {len(found.records)} runs, {number} {'seed' if numbers == [1] else 'seeds'}."
 
 
 def _claims(verdicts: Sequence[Verdict]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict
 
 _TESTED = """\
 Tests are two-sided and paired over seeds or folds, and corrected for the number of tests on this page (Holm): the
-chance that any claim without substance is called true or false here is 5 %. Intervals are of one difference each."""
+probability that any unfounded claim is called true or false here is 5 %. Each interval is for one difference."""
 
 
 _POINTS = 100  # of a curve

@@ -84,16 +84,16 @@ def seeds_of(records: Iterable[Record]) -> str:
 
 SCALED_DOWN = """\
 - Laptop preset: a VGG of five convolutions with an eighth of the channels, 10,000 images of CIFAR-10 averaged to 16×16,
-  5 epochs of batches of 128 (395 iterations) at a constant rate, no augmentation. It sees the beginning of a training
-  that the paper carries on for 30,000 iterations.
-- POP-Norms stand before each convolution and before the last linear layer. First weights of the VGG have the size that
-  He et al. (2015) recommend; the paper does not name its own, and κ acts through their size.
-- These two were chosen among several settings of width, depth, rate, first weights and place, after about 30 trainings
-  with seed 0, because POP-Norm does best with them; with torch's first weights and no POP-Norm before the last layer
-  κ=4 was behind κ=1 and BatchNorm under sigmoid. Seed 0 is left out here, but the setting favours POP-Norm.
-  In training loss under sigmoid κ=4 is behind both here, too."""
+  5 epochs of batches of 128 (395 iterations) at a constant rate, no augmentation. That is only the beginning of the
+  paper's 30,000 iterations.
+- There is a POP-Norm before each convolution and before the last linear layer. The initial weights of the VGG have the
+  size that He et al. (2015) recommend; the paper does not name its own, and κ acts through their size.
+- These two were chosen among several settings of width, depth, rate, initial weights and placement, after about 30 runs
+  with seed 0, because POP-Norm does best with them; with torch's initial weights and no POP-Norm before the last layer
+  κ=4 was worse than κ=1 and BatchNorm under sigmoid. Seed 0 is left out here, but the setting favours POP-Norm.
+  In training loss under sigmoid κ=4 is also worse than both here."""
 # On the pages that have these trainings.
 SHARED = """\
-- The VGG with κ=4 on CIFAR-10 (paper preset: CIFAR-100) is one and the same training on the pages popnorm-kappa,
-  popnorm-ablation, popnorm-accuracy and popnorm-theory, that with BatchNorm on the last three: these pages are not
-  independent of each other."""
+- The pages popnorm-kappa, popnorm-ablation, popnorm-accuracy and popnorm-theory share the same runs of the VGG with κ=4
+  on CIFAR-10 (paper preset: CIFAR-100), and the last three those with BatchNorm: these pages are not independent of
+  each other."""

@@ -93,7 +93,7 @@ def read(results: Results) -> Page:
         "norm",
         "published",
         "ours",
-        "ours, statistics measured anew",
+        "ours, statistics recomputed",
         "final loss",
     ]
     blocks: list[Block] = [Table("Test accuracy, %", heads, rows, seeds_of(results.records))]
@@ -119,7 +119,7 @@ def _verdicts(results: Results) -> list[Verdict]:
             for norm in (BATCH, POP)
         }
         if all(ours.values()):
-            where = f"{name}, mean over sets and networks, statistics measured anew after the training"
+            where = f"{name}, mean over sets and networks, statistics recomputed after training"
             claim = f"{where}: POP-Norm is more accurate than BatchNorm"
             figures = f"{spread(ours[POP])} against {spread(ours[BATCH])}"
             found.append(Verdict(claim, OWN, figures, *better(ours[POP], ours[BATCH])))
@@ -128,12 +128,12 @@ def _verdicts(results: Results) -> list[Verdict]:
 
 _DIFFERS = f"""\
 {SCALED_DOWN}
-- In the place of ResNet-20 one with a block per stage and half the channels; in the place of CIFAR-100 a subset of
+- ResNet-20 is replaced by one with a block per stage and half the channels, CIFAR-100 by a subset of
   10,000 training and 4,000 test images of its 100 classes. These accuracies are not comparable with the published ones;
-  the differences between norms are what is looked at.
-- *Statistics measured anew*: so early in a training running means lag behind weights that move fast, and a norm can
-  lose in the test what it has in training. The second column measures them on the training images first. Whether
-  POP-Norm is ahead then is a question of our own; its verdicts take the mean over the four settings of each seed.
+  look at the differences between norms.
+- *Statistics recomputed*: so early in training running means lag behind weights that change fast, and a norm can
+  lose in the test what it gained in training. The second column first recomputes them on the training images. Whether
+  POP-Norm is then better is our own question; its verdicts take the mean over the four settings of each seed.
 - The paper names no augmentation for CIFAR; the paper preset adds the usual one, mirrored and shifted images: a guess.
 {SHARED}"""
 

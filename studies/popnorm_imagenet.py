@@ -94,10 +94,11 @@ _DIFFERS = """\
 - The images are those in `imagenet/train` and `imagenet/val` of the data folder, whatever they are. The laptop preset
   takes 5,000 of them at 32×32 pixels and a quarter of the network's channels, for 10 epochs of batches of 128; the
   paper's batches are of 256. Its stored results are of images of CIFAR-10, written into such a folder: they say nothing
-  about ImageNet, so its verdicts are on questions of our own. Top-5 is of ten classes there, of 1,000 in the paper.
+  about ImageNet, so its verdicts are on our own questions. Top-5 is out of ten classes there, out of 1,000 in the
+  paper.
 - The paper preset reads images at 224×224, enlarges them to 256×256 and cuts out 224×224; the paper resizes images to
   256×256 first. It trains on eight processes under torchrun, for 120 epochs: the paper's 600,000 iterations.
-- The paper prints no deviations and does not say how many trainings stand behind its figures, so there is no error to
+- The paper prints no deviations and does not say how many runs its figures are based on, so there is no error to
   compare their difference with. It is 0.72 points for top-1 and 0.63 for top-5 in its Table 2, *about 0.8 %* in its
   text."""
 

@@ -80,7 +80,7 @@ def read(results: Results) -> Page:
         lines = [loss_line(label, results.of(part, norm=norm)) for label, part, norm in arms[: len(KAPPAS)]]
         if any(len(line.mean) for line in lines):
             panels[name] = lines
-    heads = ["activation", "training", "final training loss", "test accuracy, %", "with statistics measured anew, %"]
+    heads = ["activation", "training", "final training loss", "test accuracy, %", "with statistics recomputed, %"]
     note = f"{seeds_of(results.records)} {_identity(results)}".strip()
     blocks: list[Block] = [Table("Losses and accuracies", heads, rows, note)]
     if panels:
@@ -101,7 +101,7 @@ def _identity(results: Results) -> str:
     if not gaps:
         return ""
     return (
-        "κ and the imitation by the weights behind POP-Norms are the same arithmetic: their final losses differ by at "
+        "κ and the imitation by the weights after POP-Norms are the same arithmetic: their final losses differ by at "
         f"most {max(gaps):.2g} in {len(gaps)} pairs."
     )
 
@@ -126,12 +126,12 @@ def _verdicts(results: Results) -> list[Verdict]:
 _DIFFERS = f"""\
 {SCALED_DOWN}
 - Figure 2 shows training losses on CIFAR-100 without numbers.
-- The imitations are ours. Weights behind a POP-Norm that start at w/κ and learn at the rate α/κ², with weight decay
-  λκ², compute what κ computes: F(w/κ). The arms with *all weights* are one reading of Remark 2, turned round: it says
-  that with κ in place the training would be the same if the first weights were magnified by κ and the rate scaled to
-  match. It names no power of κ for the rate and does not speak of other parameters; here κ is left out, first weights
-  are divided by κ, and every parameter, those of norms and biases too, learns at the rate α/κ². That it does better
-  may only say that the rate 0.1 is high for these trainings.
+- The imitations are ours. Weights after a POP-Norm that start at w/κ and learn at the rate α/κ², with weight decay λκ²,
+  compute what κ computes: F(w/κ). The arms with *all weights* are one reading of Remark 2, turned round: it says that
+  with κ in place the training would be the same if the first weights were magnified by κ and the rate scaled to match.
+  It names no power of κ for the rate and does not speak of other parameters; here κ is left out, first weights are
+  divided by κ, and every parameter, including those of norms and biases, learns at the rate α/κ². That it does better
+  may only mean that the rate 0.1 is high for these runs.
 - *torch's first weights* are smaller than those of He et al. by √6: what κ is too much depends on them.
 {SHARED}"""
 

@@ -230,28 +230,28 @@ def _survivals(results: Results) -> list[Verdict]:
 
 
 _DIFFERS = f"""\
-- Theorems 2 and 3 compare inputs behind a step of the normalization with those before it, at the same weights. No arm
-  here is without normalization, so they are not tested. Tested is what the paper draws from them: that κ=4 is better
-  than κ=1 (Remark 2), and that POP-Norm is better than BatchNorm where a sigmoid or tanh stands between a norm and the
-  next convolution (Section 4). The same comparison under ReLU, where Section 4 expects little, and that of condition
-  numbers are questions of our own.
+- Theorems 2 and 3 compare inputs after a step of the normalization with those before it, at the same weights. No arm
+  here is without normalization, so they are not tested. We test what the paper concludes from them: that κ=4 is better
+  than κ=1 (Remark 2), and that POP-Norm is better than BatchNorm where there is a sigmoid or tanh between a norm and
+  the next convolution (Section 4). The same comparison under ReLU, where Section 4 expects little, and that of
+  condition numbers are our own questions.
 - Theorems and Remark 2 speak of bounds: upper ones on the variance and on the Lipschitz constant, a lower one on the
   condition number. Here the quantities themselves are measured, after every epoch, on the same samples for all norms:
   the variance over single samples within their batch and the largest |λ| of the Hessian of the loss by Lanczos, both
-  for all parameters together. A quantity that does not follow its bound is no error in the bound.
+  for all parameters together. A quantity that does not follow its bound does not contradict the bound.
 - The condition number is that of E[zzᵗ], of what a convolution sees with the 1 of its bias, not that of ∇²F as in
   Theorem 3 (3). κ=4 and κ=1 are not compared in it: in that theorem a κ common to all channels cancels. It is the mean
   over all convolutions but the first and the last, in the laptop preset the second to the fourth: the fifth sees images
   of one pixel and otherwise padding, and is infinite under every norm. Where one of the others is infinite (a direction
   is not seen, up to rounding) the table says so, a verdict is undecided, and the chart has no line.
-- Each norm is measured along its own training. A smaller variance or constant is no faster training by itself: both
-  change when weights are only written in other units, as κ does.
-- Slopes are those of the logarithms against log κ, at weights that stay. −2 ± 0.5 is nearer to 1/κ² than to any other
+- Each norm is measured during its own training. A smaller variance or constant does not by itself mean faster training:
+  both change when weights are only expressed in other units, as κ does.
+- Slopes are those of the logarithms against log κ, at fixed weights. −2 ± 0.5 is nearer to 1/κ² than to any other
   whole power.
 - Section 4 says *not so serious*, *damage*, *reserve* and *destroy*; the bounds 0.8, 0.2 and 0.5 are ours, chosen when
-  the results were known: destroyed is what is lost by more than half, damaged what is lost by more than a fifth. No
-  result is nearer than 0.2 to its bound. That a division passes a ReLU whole is arithmetic.
-- Between a norm and the next convolution stands a max pooling beside the activation; it moves the mean as well.
+  the results were known: destroyed means that more than half is lost, damaged that more than a fifth is lost. No
+  result is nearer than 0.2 to its bound. That a division passes a ReLU unchanged is arithmetic.
+- Between a norm and the next convolution there is max pooling besides the activation; it also shifts the mean.
 - Network and training are those of popnorm-kappa; slopes are of a perceptron with three hidden layers on digits, with a
   POP-Norm before every layer.
 {SHARED}"""

@@ -53,7 +53,7 @@ def test_killed_and_resumed(victim: int, tmp_path: Path) -> None:
     assert process.returncode != 0
 
     output = finish(start(tmp_path / "killed.pt"), tmp_path / "killed.pt")
-    assert "Going on after epoch" in output
+    assert "Resuming after epoch" in output
     expected, found = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("whole", "killed"))
     assert found["epoch"] == 4
     for name, value in expected["model"].items():
