@@ -116,7 +116,7 @@ def entry(shown: Shown) -> str:
         shown.said,
         "```",
         "",
-        "Mended by",
+        "Fixed by",
         "",
         "```py",
         shown.mend,

@@ -256,7 +256,7 @@ def test_kernel_is_the_ratio_over_the_patches_that_a_row_sees(conv: nn.Conv2d) -
 def test_a_constant_input_is_not_called_a_kernel() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     (layer,) = sphere(model, torch.ones(8, 3, 5, 5)).layers
-    assert set(layer.collapsed.values()) == {"the input of its operation hardly varies"}
+    assert set(layer.collapsed.values()) == {"the input of the operation before it hardly varies"}
 
 
 def test_energy_along_e_counts_the_radius_that_eps_leaves() -> None:

@@ -211,10 +211,10 @@ def collapsed_channels(reading: NormReading) -> dict[int, str]:
 def _why_narrow(reading: NormReading, channel: int) -> str:
     effective = reading.effective
     if effective is None or not bool(effective.own_sizes[channel] > 0):
-        return "its input is constant" if effective is None else "its weights are 0"
+        return "the input is constant" if effective is None else "the weights are 0"
     if float(effective.kernel[channel]) < 1e-4:
-        return "its weights are near the kernel of Σ: what they see does not vary"
+        return "the weights are near the kernel of Σ: the input does not vary along them"
     usual = float(effective.own_sizes.median())
     if float(effective.own_sizes[channel]) < 1e-2 * max(usual, 1e-2):
-        return "its weights are tiny"
-    return "the input of its operation hardly varies"
+        return "the weights are tiny"
+    return "the input of the operation before it hardly varies"
