@@ -177,7 +177,7 @@ def test_layers_of_all_kinds_are_read() -> None:
         "BatchNorm2d": ("channel", 180),
     }
     assert next(layer for layer in found.layers if layer.kind == "PopNorm2d").radius == pytest.approx(1 / 4, rel=1e-3)
-    assert found.skipped == {"6": "its axes are not known here"}
+    assert found.skipped == {"6": "its axes are unknown"}
 
 
 def test_a_sample_without_a_batch_and_a_norm_that_is_the_model() -> None:

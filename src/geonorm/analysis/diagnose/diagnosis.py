@@ -118,7 +118,7 @@ class Diagnosis(Result):
     @property
     def survival(self) -> ActivationEffect | None:
         """The old name of ``activation_effect``, until 0.3."""
-        message = "Diagnosis.survival is now Diagnosis.activation_effect; survival will go in 0.3"
+        message = "Diagnosis.survival is now Diagnosis.activation_effect; survival will be removed in 0.3"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         return self.activation_effect
 
