@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
+from geonorm.html.palette import line_style, looks
 from geonorm.html.result import figure
 from geonorm.lab.extras import require
-from geonorm.lab.report.palette import line_style, looks
 from geonorm.lab.statistics import summarize
 
 from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict

@@ -55,7 +55,7 @@ def test_recalibrate_counts_what_the_old_name_says() -> None:
     [("survival", "activation_effect"), ("Survival", "ActivationEffect"), ("Arrival", "OperationInput")],
 )
 def test_old_names_of_activation_effect(old: str, new: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"{old} is now {new}; {old} will go in 0\.3"):
+    with pytest.warns(DeprecationWarning, match=rf"{old} is now {new}; {old} will be removed in 0\.3"):
         found = getattr(geonorm.analysis, old)
     assert found is getattr(geonorm.analysis, new)
 

@@ -32,7 +32,7 @@ def test_T5_data_of_low_rank_are_seen() -> None:
     layer = the_layer(nn.Linear(10, 4), x)
     assert (layer.rank, layer.kernel) == (3, 7)
     assert layer.effective <= 3
-    assert "leave 7 directions" in layer.verdict
+    assert "do not constrain 7 directions" in layer.verdict
 
 
 def test_T6_random_rows_are_outside_the_kernel_by_rank_over_n() -> None:

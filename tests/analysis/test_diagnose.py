@@ -197,7 +197,7 @@ def test_a_model_that_fails_is_told_where() -> None:
     (finding,) = diagnose(model, torch.randn(32, 8)).findings
     assert (finding.severity, finding.kind) == ("error", "does not run")
     assert "in 1:" in finding.evidence
-    assert "batch_width was not taken" in str(diagnose(model, torch.randn(32, 8)))
+    assert "batch_width failed" in str(diagnose(model, torch.randn(32, 8)))
 
 
 def test_data_with_nan_is_not_the_models_fault() -> None:

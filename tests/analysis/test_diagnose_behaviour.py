@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from geonorm.analysis import diagnose
 from geonorm.analysis.behaviour import accuracy, answer_of, compare, labels_of
-from geonorm.analysis.diagnose.common_causes import folded
+from geonorm.analysis.diagnose.common_causes import group_by_cause
 from geonorm.analysis.diagnose.finding import Finding
 from helpers.assert_model_unchanged import assert_model_unchanged
 from helpers.planted_faults import faults_in_use, random_faults
@@ -86,7 +86,7 @@ def test_the_norm_that_is_to_blame_is_named() -> None:
         model[4].running_mean.add_(40)
     (finding,) = diagnose(model.eval(), batches).findings
     assert (finding.kind, finding.layer) == ("stale statistics", "4")
-    assert "with 4 alone recalibrated" in finding.evidence
+    assert "with only 4 recalibrated" in finding.evidence
     assert finding.harm > 0.1
 
 
@@ -116,7 +116,7 @@ def finding(kind: str, layer: str, severity: str = "warning", **more: Any) -> Fi
 
 
 def test_consequences_go_under_their_cause() -> None:
-    causes = folded(
+    causes = group_by_cause(
         [finding("stale statistics", "2", "error", harm=0.9, cure="recalibrate"), finding("momentum", "1")],
         {"1": "0"},
         ["", "0", "1", "2"],
@@ -127,12 +127,14 @@ def test_consequences_go_under_their_cause() -> None:
 
 
 def test_a_cause_behind_does_not_explain_what_is_in_front() -> None:
-    causes = folded([finding("stale statistics", "1"), finding("collapsed channels", "4")], {}, ["", "1", "4"])
+    causes = group_by_cause([finding("stale statistics", "1"), finding("collapsed channels", "4")], {}, ["", "1", "4"])
     assert len(causes) == 2
 
 
 def test_the_same_fault_is_told_once() -> None:
-    (one,) = folded([finding("small batch", str(i), harm=0.1 * i) for i in range(9)], {}, [str(i) for i in range(9)])
+    (one,) = group_by_cause(
+        [finding("small batch", str(i), harm=0.1 * i) for i in range(9)], {}, [str(i) for i in range(9)]
+    )
     assert one.layer == "8"
     assert len(one.layers) == 9
     assert "8 other layers" in one.evidence
@@ -171,7 +173,7 @@ def test_what_fix_does_is_safe(fault: Any) -> None:
     now, then = found.evaluation.now, found.after.evaluation.now
     if now is not None and then is not None:
         assert then.share >= now.share - 0.05
-    assert "Mended in a copy" in str(found) or not found.done
+    assert "Fixed in a copy" in str(found) or not found.done
 
 
 def test_biases_are_removed_without_a_change() -> None:

@@ -162,7 +162,7 @@ def test_the_advice_about_huge_weights_changes_no_output_in_training(norm: nn.Mo
     (finding,) = [f for f in diagnose(model, x).findings if f.kind == "huge weights"]
     assert "project_scale_invariant(model.train(), radius=1)" in finding.advice
     joint = isinstance(norm, nn.LayerNorm)
-    assert ("the bias with them" in finding.advice) == joint
+    assert ("and their biases" in finding.advice) == joint
     assert ("recalibrate" in finding.advice) != joint
     with torch.no_grad():
         before = model(x)

@@ -313,5 +313,5 @@ class TestEnemies:
             Monitor("model")
         monitor = Monitor(small_net())
         monitor.close()
-        with pytest.raises(RuntimeError, match="make a new one"):
+        with pytest.raises(RuntimeError, match="create a new one"):
             monitor.step()

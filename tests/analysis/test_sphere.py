@@ -177,7 +177,7 @@ def test_layers_of_all_kinds_are_read() -> None:
         "BatchNorm2d": ("channel", 180),
     }
     assert next(layer for layer in found.layers if layer.kind == "PopNorm2d").radius == pytest.approx(1 / 4, rel=1e-3)
-    assert found.skipped == {"6": "its axes are not known here"}
+    assert found.skipped == {"6": "its axes are unknown"}
 
 
 def test_a_sample_without_a_batch_and_a_norm_that_is_the_model() -> None:
@@ -256,7 +256,7 @@ def test_kernel_is_the_ratio_over_the_patches_that_a_row_sees(conv: nn.Conv2d) -
 def test_a_constant_input_is_not_called_a_kernel() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     (layer,) = sphere(model, torch.ones(8, 3, 5, 5)).layers
-    assert set(layer.collapsed.values()) == {"the input of its operation hardly varies"}
+    assert set(layer.collapsed.values()) == {"the input of the operation before it hardly varies"}
 
 
 def test_energy_along_e_counts_the_radius_that_eps_leaves() -> None:

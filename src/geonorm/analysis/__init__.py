@@ -1,4 +1,4 @@
-"""Reading a network: one file per diagnostic, each a function of a model and data that returns a plain result."""
+"""Diagnostics of a network: one file each, with a function of a model and data that returns a plain result."""
 
 import warnings
 from typing import Any
@@ -66,5 +66,5 @@ def __getattr__(name: str) -> Any:
     if name not in _OLD_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     new = _OLD_NAMES[name]
-    warnings.warn(f"{name} is now {new}; {name} will go in 0.3", DeprecationWarning, stacklevel=2)
+    warnings.warn(f"{name} is now {new}; {name} will be removed in 0.3", DeprecationWarning, stacklevel=2)
     return globals()[new]

@@ -1,4 +1,4 @@
-"""``activation_effect``: what the activation leaves of a normalization, at the input of the next operation."""
+"""``activation_effect``: how much of a normalization survives the activation, at the next operation's input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ActivationEffect(Result):
 
     Attributes:
         operations: the operations that ran, in the order of the model.
-        skipped: names of operations that were not looked at, with the reason.
+        skipped: names of operations that were skipped, with the reason.
     """
 
     operations: list[OperationInput]
@@ -48,13 +48,13 @@ class ActivationEffect(Result):
         return [(a.name, a.mean_share, a.rms, a.rms_low, a.rms_high, a.division) for a in self.operations]
 
     def plot(self) -> Figure:
-        """Mean share and division at each operation."""
+        """Mean share and division at each operation's input."""
         drawn = figure(7.0, 1.0 + 0.25 * max(len(self.operations), 4))
         axes = drawn.subplots()
         places = range(len(self.operations))
-        axes.plot([a.mean_share for a in self.operations], places, "o", label="mean²/rms²: 0 if no mean is left")
+        axes.plot([a.mean_share for a in self.operations], places, "o", label="mean²/rms²: 0 if the mean is 0")
         passed = [float("nan") if a.division is None else a.division for a in self.operations]
-        axes.plot(passed, places, "x", label="division passed on: 1 if all of it")
+        axes.plot(passed, places, "x", label="division passed on: 1 if fully")
         axes.set_yticks(list(places), [a.name for a in self.operations])
         axes.set_xlim(left=-0.05)
         axes.invert_yaxis()
@@ -64,17 +64,17 @@ class ActivationEffect(Result):
 
 @dataclass
 class OperationInput:
-    """What reaches one operation.
+    """The input of one operation.
 
     Attributes:
         name: its name in the model.
-        mean_share: mean²/rms² of its input, averaged over channels: 0 if the mean removal survived, 1 if nothing but
-            the mean is left.
+        mean_share: mean²/rms² of its input, averaged over channels: 0 if the mean is still removed, 1 if only the mean
+            is left.
         rms: of its input, averaged over channels.
-        rms_low, rms_high: of the channel with the lowest and the highest.
-        division: d log rms / d log λ when the norms in front of it give λ times their output: 1 if the activation
-            passes a division on as a division (ReLU), near 0 if it does not arrive, above 1 if it is made stronger
-            (GELU); ``None`` without a norm.
+        rms_low, rms_high: the lowest and the highest of all channels.
+        division: d log rms / d log λ when the norms before it scale their output by λ: 1 if the activation passes
+            the division on unchanged (ReLU), near 0 if it loses it, above 1 if it amplifies it (GELU); ``None``
+            without a norm.
     """
 
     name: str
@@ -86,28 +86,28 @@ class OperationInput:
 
 
 def activation_effect(model: nn.Module, batches: Any, forward: Forward | None = None) -> ActivationEffect:
-    """How much of the mean removal and of the division of a norm survives the activation behind it.
+    """How much of the mean removal and of the division of a norm survives the activation after it.
 
         mean²/rms² and rms at each operation's input;  division passed on: d log rms(a(λ·y)) / d log λ at λ = 1
 
-    For symmetric inputs ReLU∘BatchNorm has rms 1/√2 and mean²/rms² = 1/π: it is division by the rms of the ReLU, up
-    to √2, and the mean is back. tanh keeps the mean at 0 and passes on a part of the division, sigmoid neither.
+    For normal inputs ReLU∘BatchNorm has rms 1/√2 and mean²/rms² = 1/π: up to √2, it divides by the rms of the ReLU,
+    and the mean is no longer 0. tanh keeps the mean at 0 and passes on a part of the division; sigmoid does neither.
 
     Args:
         model: any model, in any mode; it is not changed.
         batches: a batch or an iterable of batches. A batch is a tensor, or a tuple whose first entry is the input.
-        forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
+        forward: how to call the model on a batch, ``forward(model, batch)``, if it needs more than the input.
 
     Examples:
         >>> import torch
         >>> from geonorm.analysis import activation_effect
         >>> model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
         >>> batch = torch.randn(4000, 4, generator=torch.Generator().manual_seed(0))
-        >>> (arriving,) = activation_effect(model, batch).operations
-        >>> round(arriving.rms, 1), round(arriving.mean_share, 1), round(arriving.division, 6)
+        >>> (linear,) = activation_effect(model, batch).operations
+        >>> round(linear.rms, 1), round(linear.mean_share, 1), round(linear.division, 6)
         (0.7, 0.3, 1.0)
     """
-    check_readable(model, "read the activation_effect of norms in")
+    check_readable(model, "measure the activation_effect in")
     cut = _Cut()
     with state_restored(model), torch.enable_grad(), uncompiled():
         measure_each_batch(model)
@@ -123,11 +123,11 @@ def activation_effect(model: nn.Module, batches: Any, forward: Forward | None = 
             (forward or call_model)(model, batch)
     order = [name for name, module in model.named_modules() if is_operation(module)]
     skipped = {name: cut.skipped.get(name, "it never ran") for name in order if name not in cut.sums}
-    return ActivationEffect([cut.sums[name].arriving(name) for name in order if name in cut.sums], skipped)
+    return ActivationEffect([cut.sums[name].operation_input(name) for name in order if name in cut.sums], skipped)
 
 
 class _Sums:
-    """Sums over batches for one operation; each batch counts by its values."""
+    """Sums over batches for one operation; each value counts once."""
 
     def __init__(self, channels: int) -> None:
         self.number = 0
@@ -136,7 +136,7 @@ class _Sums:
         self.passed, self.reference = 0.0, 0.0
         self.has_norm = False
 
-    def arriving(self, name: str) -> OperationInput:
+    def operation_input(self, name: str) -> OperationInput:
         rms = (self.squares / self.number).sqrt()
         share = (self.total / self.number).square() / (self.squares / self.number).clamp_min(1e-300)
         division = self.passed / self.reference if self.has_norm and self.reference else None
@@ -146,7 +146,7 @@ class _Sums:
 
 
 class _Cut:
-    """Gradients go from an operation's input back to the norms in front of it, and no further."""
+    """Cuts the graph at norms: gradients go from an operation's input back to the norms before it, and no further."""
 
     def __init__(self) -> None:
         self.leaves: list[Tensor] = []
@@ -176,11 +176,11 @@ class _Cut:
                 sums.number += rows.shape[1]
                 sums.total += rows.sum(1, dtype=torch.float64).cpu()
                 sums.squares += rows.square().sum(1, dtype=torch.float64).cpu()
-                self._pass_on(sums, x)
+                self._add_division(sums, x)
 
         return hook
 
-    def _pass_on(self, sums: _Sums, x: Tensor) -> None:
+    def _add_division(self, sums: _Sums, x: Tensor) -> None:
         """⟨∂(½‖a‖²)/∂y, y⟩ / ‖a‖²: the change of log rms(a) with the log of a common factor of all norm outputs y."""
         if not x.requires_grad or not self.leaves:
             return

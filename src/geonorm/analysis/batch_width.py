@@ -1,4 +1,4 @@
-"""``batch_width``: how many directions of an operation's input a batch can show, against how many there are."""
+"""``batch_width``: how many directions of an operation's input a batch covers, of all that exist."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from ..introspect.shared_channels import TRANSPOSED, could_share_channels, dimen
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SKETCH = 512  # the largest matrix whose spectrum is taken as it is
-_LINES = 1.25  # patches looked at, in widths: enough to show every direction there is
+_SKETCH = 512  # the largest matrix whose spectrum is computed exactly
+_LINES = 1.25  # patches used, in multiples of the width: enough to cover every direction
 
 
 @dataclass
 class Width:
-    """One operation and what a batch of typical size shows of its input.
+    """One operation, and the directions of its input that a batch of typical size covers.
 
     Attributes:
         name: its name in the model.
-        norm: name of the norm behind it, or ``None``.
-        width: n, the values that one output row multiplies: inputs of a Linear, a patch of a convolution.
+        norm: name of the norm after it, or ``None``.
+        width: n, the number of weights in a row: inputs of a Linear, a patch of a convolution.
         samples: samples in the batch.
         values: B, columns of X: samples, times positions for a convolution.
         rank: rank of Σ_X, the covariance of the columns: at most min(n, B − 1).
-        kernel: n − rank: the directions of W that this batch does not see.
-        effective: (tr Σ)²/tr Σ², the number of directions that count.
+        kernel: n − rank: the directions of W that this batch does not constrain.
+        effective: (tr Σ)²/tr Σ², the effective number of directions.
         outside: rank/n, the share of a random row's energy that lies outside the kernel.
-        verdict: what that means; empty if there is nothing to say.
+        verdict: what that means; empty if nothing is wrong.
     """
 
     name: str
@@ -65,7 +65,7 @@ class BatchWidth(Result):
 
     Attributes:
         layers: the operations that ran.
-        skipped: names of operations that were not looked at, with the reason.
+        skipped: names of operations that were skipped, with the reason.
     """
 
     layers: list[Width]
@@ -91,7 +91,7 @@ class BatchWidth(Result):
             ("width n", "|", [w.width for w in self.layers]),
             ("values − 1", "x", [w.values - 1 for w in self.layers]),
             ("rank of Σ", "o", [w.rank for w in self.layers]),
-            ("directions that count", ".", [w.effective for w in self.layers]),
+            ("effective rank", ".", [w.effective for w in self.layers]),
         ):
             axes.plot(values, places, marker, label=label)
         axes.set_yticks(list(places), [w.name for w in self.layers])
@@ -106,17 +106,17 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
 
         rank Σ ≤ min(n, B − 1),  dim ker Σ ≥ n − B + 1        n: width, B: values in the batch
 
-    Centering costs one rank. A weight row in the kernel would give a constant; a random one is almost never there: a
-    share rank/n of its energy is outside on average, and a norm behind the operation sees that part alone, whatever
-    the size of the rest. So a kernel does not mean that channels collapse: it means that this batch leaves
-    directions of W free. With two values a normalized channel is ±1 and passes no gradient. A convolution has as
-    many values as samples times positions.
+    Centering lowers the rank by one. A weight row in the kernel would give a constant, but a random row is almost never
+    there: on average a share rank/n of its energy is outside, and a norm after the operation sees only that part,
+    however large the rest. So a kernel does not mean that channels collapse: it means that this batch does not
+    constrain some directions of W. With two values a normalized channel is ±1 and passes no gradient. A convolution
+    has as many values as samples times positions.
 
     Args:
         model: any model, in any mode; it is not changed.
-        batches: a batch or an iterable of batches; the first of the typical size counts, so that a short last one
-            does not. A batch is a tensor, or a tuple whose first entry is the input.
-        forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
+        batches: a batch or an iterable of batches; the first of the typical size is used, so that a short last batch is
+            not. A batch is a tensor, or a tuple whose first entry is the input.
+        forward: how to call the model on a batch, ``forward(model, batch)``, if it needs more than the input.
 
     Examples:
         >>> import torch
@@ -126,9 +126,9 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
         >>> layer.width, layer.values, layer.rank, layer.kernel
         (20, 8, 7, 13)
     """
-    check_readable(model, "read the batch widths of")
+    check_readable(model, "measure the batch widths of")
     modules = dict(model.named_modules())
-    behind = {
+    norm_after = {
         near.before: name
         for name, near in trace(model).norms.items()
         if near.before and could_share_channels(modules[near.before], modules[name])
@@ -137,7 +137,7 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
     sizes: dict[str, list[torch.Size]] = {}
     skipped: dict[str, str] = {}
 
-    def look(name: str) -> Any:
+    def hook_of(name: str) -> Any:
         def hook(operation: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             x = inputs[0] if inputs else None
             if not isinstance(x, Tensor) or not x.numel() or not x.is_floating_point():
@@ -145,13 +145,13 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
             if not bool(x.isfinite().all()):
                 skipped[name] = "NaN or Inf in its input"
                 return
-            if not _pads_as_it_says(operation, x, output):
-                skipped[name] = "it pads in a forward of its own: what a row multiplies cannot be told from its input"
+            if not _output_fits_settings(operation, x, output):
+                skipped[name] = "its forward pads the input itself, so the patches are unknown"
                 return
             sizes.setdefault(name, []).append(x.shape)
             own = found.setdefault(name, {})
             if x.shape not in own:  # a spectrum costs more than a forward: once for each shape
-                norm = behind.get(name) if x.dim() == dimensions_of_channels(operation) else None
+                norm = norm_after.get(name) if x.dim() == dimensions_of_channels(operation) else None
                 own[x.shape] = _width(name, norm, operation, x.detach())
 
         return hook
@@ -160,9 +160,9 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
         measure_each_batch(model)
         for name, module in model.named_modules():
             if isinstance(module, TRANSPOSED):
-                skipped[name] = "a transposed convolution: what a row multiplies differs from place to place"
+                skipped[name] = "a transposed convolution: rows multiply different inputs at different positions"
             elif is_operation(module):
-                module.register_forward_hook(look(name))
+                module.register_forward_hook(hook_of(name))
         for batch in progress(filled_batches(batches), "batch_width"):
             (forward or call_model)(model, batch)
     order = [name for name, module in model.named_modules() if is_operation(module)]
@@ -175,7 +175,7 @@ def _width(name: str, norm: str | None, operation: Any, x: Tensor) -> Width:
     columns, values, samples = _columns(operation, x)
     width = columns.shape[1]
     columns = columns.double()
-    # Each value was rounded to its dtype, before anything was subtracted.
+    # Each value was rounded to its dtype before the mean was subtracted.
     rounding = torch.finfo(x.dtype).eps * float(columns.square().mean().sqrt())
     columns = columns - columns.mean(0)
     is_sketched = min(columns.shape) > _SKETCH
@@ -186,25 +186,25 @@ def _width(name: str, norm: str | None, operation: Any, x: Tensor) -> Width:
         columns = columns @ mix / width**0.5
     small = columns.T @ columns if columns.shape[0] > columns.shape[1] else columns @ columns.T
     spectrum = torch.linalg.eigvalsh(small).clamp_min(0)
-    # Noise of this size has singular values up to size·(√lines + √columns); products round in float64.
+    # Noise of this size has singular values up to size·(√rows + √columns); products are rounded in float64.
     noise = (2 * rounding * sum(length**0.5 for length in columns.shape)) ** 2
     noise += torch.finfo(torch.float64).eps * max(small.shape) * 4 * float(spectrum.max())
     rank = int((spectrum > noise).sum())
     total, squares = float(spectrum.sum()), float(spectrum.square().sum())
-    if is_sketched:  # E tr S = tr Σ and E tr S² = ((k + 1) tr Σ² + (tr Σ)²)/k for k Gaussian combinations, scaled so
+    if is_sketched:  # E tr S = tr Σ and E tr S² = ((k + 1) tr Σ² + (tr Σ)²)/k for k Gaussian combinations
         total, squares = total * width / _SKETCH, squares * (width / _SKETCH) ** 2
         squares = (_SKETCH * squares - total**2) / (_SKETCH + 1)
     effective = total**2 / squares if squares > 0 else 0.0
     if rank >= _SKETCH and min(width, values) > _SKETCH:
-        rank = min(width, values - 1)  # as high as can be told
+        rank = min(width, values - 1)  # the sketch shows no more: assume the highest
     kernel = width - rank
     return Width(
         name, norm, width, samples, values, rank, kernel, effective, rank / width, _verdict(norm, width, values, rank)
     )
 
 
-def _pads_as_it_says(operation: Any, x: Tensor, output: Any) -> bool:
-    """Whether an operation has as many outputs as its settings give: a subclass may pad its input on its own."""
+def _output_fits_settings(operation: Any, x: Tensor, output: Any) -> bool:
+    """Whether the output has the size that the settings imply: a subclass may pad its input itself."""
     if isinstance(operation, nn.Linear) or not isinstance(output, Tensor):
         return True
     rank = len(operation.kernel_size)
@@ -218,7 +218,7 @@ def _pads_as_it_says(operation: Any, x: Tensor, output: Any) -> bool:
 
 
 def _columns(operation: Any, x: Tensor) -> tuple[Tensor, int, int]:
-    """What each output of the operation is a product with, one line each; their number; the number of samples."""
+    """The input vector of each output (for a convolution, a patch), one per row; their number; that of the samples."""
     if isinstance(operation, nn.Linear):
         lines = x.reshape(-1, x.shape[-1])
         return lines, len(lines), len(x) if x.dim() > 1 else 1
@@ -227,12 +227,12 @@ def _columns(operation: Any, x: Tensor) -> tuple[Tensor, int, int]:
     padding = operation._reversed_padding_repeated_twice
     mode = "constant" if operation.padding_mode == "zeros" else operation.padding_mode
     samples = len(x)
-    x = nn.functional.pad(x, padding, mode=mode)[:, : x.shape[1] // operation.groups]  # the first group stands for all
+    x = nn.functional.pad(x, padding, mode=mode)[:, : x.shape[1] // operation.groups]  # the first group represents all
     for d, (size, stride, dilation) in enumerate(
         zip(operation.kernel_size, operation.stride, operation.dilation, strict=True)
     ):
         x = x.unfold(2 + d, dilation * (size - 1) + 1, stride)[..., ::dilation]
-    x = x.movedim(1, 1 + rank)  # (N, *positions, C, *window), a view that is never written out whole
+    x = x.movedim(1, 1 + rank)  # (N, *positions, C, *window), a view that is never materialized
     places = x.shape[: 1 + rank]
     width = x.shape[1 + rank :].numel()
     number = places.numel()
@@ -251,7 +251,7 @@ def _verdict(norm: str | None, width: int, values: int, rank: int) -> str:
     if norm is not None and values == 2:
         return "two values: a normalized channel is ±1 and passes no gradient"
     if values <= width:
-        return f"batch below width: at least {width - values + 1} directions of W are not seen"
+        return f"batch below width: at least {width - values + 1} directions of W are unconstrained"
     if rank < width:
-        return f"the data leave {width - rank} directions of W unseen"
+        return f"the data do not constrain {width - rank} directions of W"
     return ""

@@ -1,4 +1,4 @@
-"""What a network answers, and how far its answers move when something in it is changed."""
+"""The outputs of a network, and how far they move when something in it is changed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..robust.accuracy import Accuracy, wilson
 
 
 class Change(NamedTuple):
-    """How far the answers to the same samples are from each other.
+    """How far two outputs for the same samples are from each other.
 
     Attributes:
-        predictions: share of samples whose largest score is another's, with its interval; ``None`` without classes.
-        moved: rms of the difference, relative to how far the answers of different samples are apart.
-        samples: how many were compared.
+        predictions: share of samples whose predicted class changes, with its interval; ``None`` without classes.
+        moved: rms of the difference, relative to the spread of the outputs over samples.
+        samples: number of samples compared.
     """
 
     predictions: Accuracy | None
@@ -34,15 +34,15 @@ class Change(NamedTuple):
 
 
 def percent(share: float) -> str:
-    """A share as people write it."""
+    """A share as a percentage with two digits: ``3.1 %``, ``41 %``."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 9.5 or value == 0 else f"{value:.2g} %"
 
 
 def answer_of(given: Any) -> Tensor | None:
-    """The answers in what a model gave, a row per sample; ``None`` if there are none.
+    """The output tensor in what a model returned, one row per sample; ``None`` if there is none.
 
-    Of several outputs the one called logits, or the first.
+    Of several outputs, the one called logits, or else the first.
     """
     if isinstance(given, Mapping) and isinstance(given.get("logits"), Tensor):
         given = given["logits"]
@@ -55,13 +55,13 @@ def answer_of(given: Any) -> Tensor | None:
 
 
 def answers(model: nn.Module, batches: Sequence[Any], forward: Forward | None = None) -> list[Tensor | None]:
-    """What a model answers to each batch, in the mode that it is in; the model is not changed."""
+    """The outputs of a model for each batch, in its current mode; the model is not changed."""
     with state_restored(model), torch.no_grad(), uncompiled():
         return [answer_of((forward or call_model)(model, batch)) for batch in batches]
 
 
 def compare(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> Change | None:
-    """How far two lists of answers are from each other; ``None`` if they cannot be compared."""
+    """How far two lists of outputs are from each other; ``None`` if they cannot be compared."""
     pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None and a.shape == b.shape]
     if not pairs or len({a.shape[1:] for a, _ in pairs}) != 1:
         return None
@@ -85,7 +85,7 @@ def compare(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> Cha
 
 
 def accuracy(given: Sequence[Tensor | None], batches: Sequence[Any]) -> Accuracy | None:
-    """The share of right answers, where batches have labels that fit them."""
+    """The share of correct predictions; ``None`` if the batches have no matching labels."""
     right = total = 0
     for scores, batch in zip(given, batches, strict=True):
         labels = labels_of(batch)

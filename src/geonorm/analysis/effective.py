@@ -1,4 +1,4 @@
-"""An operation and the batch norm behind it as one operation: W′ and b′, the same function on this batch."""
+"""An operation and the batch norm after it as one operation with W′ and b′: the same function on this batch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def effective_weights(operation: Any, norm: nn.Module, x: Tensor, rows: Tensor, 
     if operation.bias is not None:
         bias = bias + scale * operation.bias.detach().double()
     effective = weight * scale.view(-1, *[1] * (weight.dim() - 1))
-    # In the precision of the network, which is that of the truth it is compared with.
+    # In the precision of the network, like the outputs that it is compared with.
     x = x.detach().to(torch.promote_types(x.dtype, torch.float32))
     if isinstance(operation, nn.Linear):
         given = nn.functional.linear(x, effective.to(x.dtype), bias.to(x.dtype))
@@ -79,7 +79,7 @@ def effective_weights(operation: Any, norm: nn.Module, x: Tensor, rows: Tensor, 
 
 
 def _mean_variances(operation: Any, x: Tensor) -> Tensor:
-    """tr Σ / n by row: the variance of what one weight of the row multiplies, averaged over its weights.
+    """tr Σ / n by row: the variance of the inputs of a row, averaged over its weights.
 
     A row of a convolution sees patches, padding included, and only the channels of its group.
     """

@@ -1,4 +1,4 @@
-"""``invariance``: which weights have a size that does not matter, and in which unit."""
+"""``invariance``: which weights are scale invariant, and in which unit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Invariance(Result):
     idle: list[str]
 
     def surprises(self) -> list[Unit]:
-        """Units of another kind, or with another bias, than the known table says."""
+        """Units whose kind or bias differs from the known table."""
         return [
             unit
             for unit in self.units
@@ -43,7 +43,7 @@ class Invariance(Result):
         return ("weight", "invariant per", "parts", "change", "with eps", "⟨w, ∇w⟩", "with bias", "table")
 
     def rows(self) -> Sequence[Sequence[Any]]:
-        """A row for each weight, also for those that are not invariant."""
+        """A row for each weight, including those that are not invariant."""
         found = [
             (u.parameter, u.kind, u.groups, u.change, u.eps_change, u.product, u.bias, u.expected) for u in self.units
         ]
@@ -76,18 +76,18 @@ def invariance(
 
         f(λ·w) = f(w) for λ > 0,  and so ⟨w, ∇f(w)⟩ = 0
 
-    Found by scaling weights and looking at the outputs: on a copy in float64, without eps, with norms in training mode
-    and everything else in evaluation. A weight that is not invariant alone is tried together with its module's bias.
-    Parameters of one dimension (biases, γ) are not looked at.
+    Found by scaling weights and comparing outputs: on a copy in float64, without eps, with norms in training mode and
+    everything else in evaluation. A weight that is not invariant alone is tried together with its module's bias.
+    Parameters of one dimension (biases, γ) are not tested.
 
     Args:
         model: any model, in any mode; it is not changed.
-        batches: a batch or an iterable of batches; the first is enough and all that is used. A batch is a tensor, or a
-            tuple whose first entry is the input.
-        forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
-        samples: how many samples of the batch are used, unless ``forward`` is given; the weights' invariances are the
-            same for any number, and every weight takes at least four passes.
-        tolerance: the largest ``change`` that counts as none.
+        batches: a batch or an iterable of batches; only the first is used. A batch is a tensor, or a tuple whose first
+            entry is the input.
+        forward: how to call the model on a batch, ``forward(model, batch)``, if it needs more than the input.
+        samples: how many samples of the batch are used, unless ``forward`` is given; invariances do not
+            depend on it, and every weight takes at least four passes.
+        tolerance: the largest ``change`` that counts as no change.
 
     Examples:
         >>> import torch

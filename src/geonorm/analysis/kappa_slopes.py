@@ -1,9 +1,9 @@
-"""``kappa_slopes``: what POP-Norm's divisor κ does to the curvature.
+"""``kappa_slopes``: the effect of POP-Norm's divisor κ on the curvature.
 
-The divisor scales what the next layer sees: F_κ(w) = F(w/κ), so its gradients go with 1/κ and its Hessian with 1/κ².
-But a layer followed by a positively homogeneous activation and another POP-Norm has an output whose scale is divided
-away again: the loss does not depend on κ there at all. So slopes are −2 for the last layer, and 0 for interior layers
-with ReLU if they have no bias: κ does not scale a bias.
+The divisor scales the input of the next layer: F_κ(w) = F(w/κ), so its gradients scale with 1/κ and its Hessian with
+1/κ². But if a positively homogeneous activation and another POP-Norm follow, they cancel the scale of the layer's
+output: there the loss does not depend on κ at all. So slopes are −2 for the last layer, and 0 for interior layers with
+ReLU if they have no bias: κ does not scale a bias.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Slope(NamedTuple):
     """How the weight of one layer depends on the κ of the POP-Norm before it.
 
     Attributes:
-        norm: name of the POP-Norm layer whose κ moves.
-        layer: name of the layer behind it.
+        norm: name of the POP-Norm layer whose κ is varied.
+        layer: name of the layer after it.
         largest: slope of log λ_max of its weight's Hessian block against log κ.
         variance: slope of log E‖∇f_i − ∇F‖² against log κ.
         eigenvalues: λ_max for each κ.
@@ -83,10 +83,10 @@ class KappaSlopes(Result):
 def kappa_slopes(
     model: nn.Module, batches: Any, loss: Loss | None = None, kappas: Sequence[float] = (1.0, 4.0, 16.0), **options: Any
 ) -> KappaSlopes:
-    """Slopes of sharpness and gradient noise against κ, for the weight behind each POP-Norm of a model.
+    """Slopes of sharpness and gradient noise against κ, for the weight after each POP-Norm of a model.
 
     Args:
-        model: a model with POP-Norm layers before Linear or Conv layers. Each κ is moved by itself and put back.
+        model: a model with POP-Norm layers before Linear or Conv layers. Each κ is varied on its own and then restored.
         batches: a batch or several, each (input, target).
         loss: ``loss(output, target)`` with one value per sample. Default: cross entropy.
         kappas: at least two divisors above 0.
@@ -101,15 +101,14 @@ def kappa_slopes(
         >>> [f"{slope.layer} {slope.largest:.2f}" for slope in found.slopes]
         ['1 -2.00']
     """
-    check_readable(model, "read the slopes of")
+    check_readable(model, "measure the slopes of")
     modules = dict(model.named_modules())
     pairs = [(f"{layer}.{PRE_NORM}", layer) for layer, module in modules.items() if is_pre_norm(module)]
     pairs += [(name, layer) for name, near in trace(model).norms.items() for layer in near.after]
     pairs = [(name, layer) for name, layer in pairs if isinstance(modules[name], PopLayer)]
     if not pairs:
         raise ValueError(
-            "expected POP-Norm layers before Linear or Conv layers (got none); geonorm.convert(model, 'pop') puts them "
-            "there"
+            "expected POP-Norm layers before Linear or Conv layers (got none); geonorm.convert(model, 'pop') adds them"
         )
     if len(set(kappas)) < 2 or not all(0 < kappa < math.inf for kappa in kappas):
         raise ValueError(f"expected at least two different kappas above 0 (got {tuple(kappas)})")

@@ -1,4 +1,4 @@
-"""What one look at a running network shows: at its input, each norm, activation and residual sum, and its output."""
+"""Measurements of one pass: at the network's input, each norm, activation and residual sum, and its output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Call:
 
 @dataclass
 class BatchMeans:
-    """How one batch lies at a batch norm: per channel, the mean over its samples, and their variance."""
+    """One batch at a batch norm: per channel, the mean over its samples and their variance."""
 
     mean: Tensor
     var: Tensor
@@ -30,29 +30,29 @@ class BatchMeans:
 
 @dataclass
 class NormReading:
-    """What one norm did with the batches.
+    """Measurements of one norm.
 
     Attributes:
         name: its name in the model, ``"(model)"`` if it is the model.
         norm: the layer.
-        axes: over which values it measures, see ``axes.axes_of``.
+        axes: which values it normalizes together, see ``axes.axes_of``.
         calls: how often it ran.
-        sizes: of each call, how many values went into one sphere.
+        sizes: number of values per sphere, for each call.
         moments: of its input, by channel; for batch norms only.
-        variances: of the rows (spheres), as many as are kept.
+        variances: of the rows (spheres) that are kept.
         radii: rms of the normalized rows before γ and β: 1 on the sphere.
         along: |mean| / rms of the normalized rows: the cosine of their angle to e.
-        energy: of a norm over features, how much of Σ(x − mean)² each feature has, summed over rows; and the rows.
-        after: name of the norm whose output is its input, unchanged; empty if it is another's.
-        places: of a batch norm, what the first batch showed at each call.
-        batches: of a batch norm, how each batch lay.
-        channels: dimensions of its input that count channels, by whoever made them.
-        dropout: dropout that its input has passed since the norm before, by name.
-        dimensions: of its input.
+        energy: of a norm over features, the share of Σ(x − mean)² in each feature, summed over rows; and the row count.
+        after: name of the norm whose output is its input, unchanged; empty if there is none.
+        places: of a batch norm, the moments of the first batch at each call.
+        batches: of a batch norm, mean and variance of each batch.
+        channels: which dimension of its input has the channels, according to the layer that produced it.
+        dropout: dropout between the previous norm and this one, by name.
+        dimensions: number of dimensions of its input.
         sample: some values of its input, from the first batch.
         effective: weights of the operation before it and the norm as one; ``None`` if there is no such pair.
-        bad: where NaN or Inf was met: ``""``, ``"input"`` or ``"output"``.
-        unread: why its input could not be made sense of; empty if it could.
+        bad: where NaN or Inf was found: ``""``, ``"input"`` or ``"output"``.
+        unread: why its input could not be interpreted; empty if it could.
     """
 
     name: str
@@ -78,7 +78,7 @@ class NormReading:
 
     @property
     def values(self) -> int:
-        """How many values go into one sphere, typically: the last batch of an epoch may be short."""
+        """The median number of values per sphere: the last batch of an epoch may be short."""
         return sorted(self.sizes)[len(self.sizes) // 2] if self.sizes else 0
 
 
@@ -93,15 +93,15 @@ class ReluReading:
 
 @dataclass
 class BoundedReading:
-    """How steep a sigmoid or tanh was where it was used.
+    """The slope of a sigmoid or tanh on its inputs.
 
     Attributes:
-        name: of the layer in front of it, or of the one that calls it.
+        name: of the layer before it, or of the module that calls it.
         function: its name.
-        slope: mean of its derivative over the largest there is, summed over calls.
-        flat: share of values whose derivative is below a twentieth of that, summed over calls.
+        slope: mean of its derivative over the largest possible, summed over calls.
+        flat: share of values whose derivative is below a twentieth of the largest, summed over calls.
         calls: how often it ran.
-        last: whether its output is the model's.
+        last: whether its output is the model's output.
     """
 
     name: str
@@ -114,7 +114,7 @@ class BoundedReading:
 
 @dataclass
 class SumReading:
-    """A sum of two tensors of one shape, as at the end of a residual branch; their mean squares, summed over calls."""
+    """A sum of two tensors of one shape, as at the end of a residual branch; mean squares, summed over calls."""
 
     name: str
     makers: tuple[str, str]
@@ -128,7 +128,7 @@ class InputReading:
 
     Attributes:
         mean, std, largest: of all values; the largest by magnitude.
-        scales: standard deviation of each feature of a table, ``(N, features)``; else ``None``.
+        scales: standard deviation of each feature of tabular data ``(N, features)``; else ``None``.
         padded: share of positions that are padding: zeros, or one number, at the end of sequences of unequal length.
         shape: of a batch.
     """
@@ -143,20 +143,20 @@ class InputReading:
 
 @dataclass
 class Readings:
-    """What one pass over the batches showed.
+    """Measurements of one pass over the batches.
 
     Attributes:
-        norms: by name, also those that never ran.
-        relus, bounded: by the name of the layer in front of them; ``bounded`` are sigmoids and tanh.
-        sums: residual sums, by the module that they are in and their turn there.
-        samples: how many samples there were, counted along dimension 0 of what reaches the first norm or operation.
-        batches: how many batches.
+        norms: by name, including those that never ran.
+        relus, bounded: by the name of the layer before them; ``bounded`` are sigmoids and tanh.
+        sums: residual sums, by the module that they are in and their number there.
+        samples: number of samples, counted along dimension 0 of the first tensor that enters a module.
+        batches: number of batches.
         graph: norms with their neighbours, from tracing; without operations whose outputs are not the norm's channels.
-        input: the input of the model, if it is a floating-point tensor or numbers of tokens.
-        answers: what the model gave, per batch; see ``behaviour.answer_of``.
-        last: modules whose output is the model's.
-        failure: what the model raised, and where; empty if it ran.
-        bad_data: whether NaN or Inf was in the batches themselves.
+        input: the input of the model, if it is a floating-point tensor or token numbers.
+        answers: the outputs of the model, per batch; see ``behaviour.answer_of``.
+        last: modules whose output is the model's output.
+        failure: the error that the model raised, and where; empty if it ran.
+        bad_data: whether the batches contain NaN or Inf.
     """
 
     norms: dict[str, NormReading]
@@ -174,7 +174,7 @@ class Readings:
 
 
 def read_input(x: Tensor) -> InputReading:
-    """The input of a model, from one batch."""
+    """Measurements of one batch as the input of a model."""
     if not x.numel() or not x.dim():
         return InputReading()
     padded = _padded(x)

@@ -1,8 +1,8 @@
-"""``rescaling``: do large weights make a network vulnerable? Not those whose size does not matter.
+"""``rescaling``: do large weights make a network vulnerable? Not if they are scale invariant.
 
-It was said that growing weights amplify attacks. Here all scale-invariant weights are made ten times smaller and
-larger: scores, input gradients and accuracy under attack stay, up to what eps in the norms does. Suspects that remain
-are γ and weights that no norm follows.
+A published claim is that growing weights amplify attacks. Here all scale-invariant weights are made ten times smaller
+and larger: scores, input gradients and accuracy under attack stay the same, up to the effect of eps in the norms. That
+leaves γ, and weights without a norm after them, as possible causes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _WITHOUT_EPS = 1e-12
 
 
 class Rescaled(NamedTuple):
-    """The network with its scale-invariant weights times a factor, against itself.
+    """The network with its scale-invariant weights times a factor, compared with the original.
 
     Attributes:
         factor: of the weights.
-        has_eps: whether the norms have the eps they came with, or a trillionth of it.
-        scores: size of the change of all scores, as a share of theirs.
-        gradient: size of the change of the loss's gradients in the inputs, as a share of theirs.
+        has_eps: whether the norms have their original eps, or a trillionth of it.
+        scores: relative change of the scores.
+        gradient: relative change of the loss's gradients with respect to the inputs.
         clean, attacked: accuracy on the inputs, and under BIM.
     """
 
@@ -76,7 +76,7 @@ class Rescaling(Result):
         """Accuracy under attack against the factor, and the changes."""
         drawn = figure(9.0, 3.5)
         panels: Any = drawn.subplots(1, 2)
-        for has_eps, label in ((True, "eps as it is"), (False, "without eps")):
+        for has_eps, label in ((True, "original eps"), (False, "without eps")):
             cases = sorted(case for case in self.cases if case.has_eps == has_eps)
             factors = [case.factor for case in cases]
             panels[0].semilogx(factors, [case.attacked.share for case in cases], "o-", label=label)
@@ -101,16 +101,16 @@ def rescaling(
     steps: int = 10,
     between: tuple[float, float] = (0.0, 1.0),
 ) -> Rescaling:
-    """What happens to scores, input gradients and accuracy under attack when all scale-invariant weights are scaled.
+    """Changes of scores, input gradients and accuracy under attack when all scale-invariant weights are scaled.
 
-    On copies in float64, in evaluation, each with running statistics measured anew from the batches: those of smaller
-    weights are smaller. Each factor with the norms' own eps and with hardly any.
+    On copies in float64, in evaluation, with running statistics recomputed from the batches, since those of smaller
+    weights are smaller. Each factor is tried with the original eps and with almost none.
 
     Args:
         model: a classifier with scale-invariant weights; it is not changed.
         batches: a batch or several, each (input, labels).
         factors: of the weights, above 0; 1 is added.
-        units: what ``invariance`` found; by default it is asked.
+        units: the result of ``invariance``; computed by default.
         eps, step, steps, between: of the attack, as in ``geonorm.robust.bim``.
 
     Examples:
@@ -136,7 +136,7 @@ def rescaling(
             for factor in dict.fromkeys((1.0, *map(float, factors))):
                 twin = double_copy(model, 1.0 if has_eps else _WITHOUT_EPS)
                 rescale(twin, parts, factor)
-                found = _ask(twin, given, attack)
+                found = _measure(twin, given, attack)
                 plain = plain or found
                 changes = (_change(found.scores, plain.scores), _change(found.gradient, plain.gradient))
                 cases.append(Rescaled(factor, has_eps, *changes, found.clean, found.attacked))
@@ -150,7 +150,7 @@ class _Answers(NamedTuple):
     attacked: Accuracy
 
 
-def _ask(twin: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], attack: dict[str, Any]) -> _Answers:
+def _measure(twin: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], attack: dict[str, Any]) -> _Answers:
     recalibrate(twin, batches)
     twin.eval().requires_grad_(False)
     home = next(iter(twin.parameters())).device

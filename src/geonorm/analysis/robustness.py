@@ -1,4 +1,4 @@
-"""``robustness``: accuracy on clean inputs, under noise and under attacks, with how sure it is."""
+"""``robustness``: accuracy on clean inputs, under noise and under attacks, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -94,11 +94,12 @@ def robustness(
 ) -> Robustness:
     """Accuracy of a classifier on clean, noisy and attacked inputs, with Wilson intervals.
 
-    In evaluation, with running statistics. Inputs are images as people see them, in ``between``: a model of
-    standardized inputs goes behind ``geonorm.robust.Standardize``. Scores that are not finite count as wrong.
+    In evaluation, with running statistics. Inputs are raw images, in the range ``between``: put
+    ``geonorm.robust.Standardize`` before a model that expects standardized inputs. Scores that are not finite count as
+    wrong.
 
     Args:
-        model: gives scores ``(N, classes)``; any mode, which is kept.
+        model: returns scores ``(N, classes)``; its mode is kept.
         batches: a batch or several, each (input, labels).
         tests: which of ``"clean"``, ``"noise"``, ``"fgsm"``, ``"bim"``, ``"pgd"``.
         noise: standard deviation of the Gaussian noise, which is not clipped.
@@ -106,7 +107,7 @@ def robustness(
         step, steps: size and number of the steps of BIM and PGD.
         between: range of valid inputs.
         confidence: of the intervals.
-        seed: of the noise and of PGD's random start; torch's own random state is left alone.
+        seed: of the noise and of PGD's random start; torch's random state is not changed.
         backend: of the attacks, ``"auto"``, ``"torchattacks"`` or ``"own"``.
 
     Examples:
@@ -139,7 +140,7 @@ def robustness(
             x, labels = (part.to(home) for part in labelled(batch))
             total += len(labels)
             for test in tests:
-                # A draw of its own, whatever other tests there are.
+                # Each test has its own seed, so that its draws do not depend on the other tests.
                 torch.manual_seed(((seed * 1_000_003 + number) * len(TESTS) + TESTS.index(test)) % 2**63)
                 correct[test] += count_correct(model(change[test](x, labels)), labels)
     sizes = {"clean": 0.0, "noise": noise}

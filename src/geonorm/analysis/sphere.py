@@ -1,4 +1,4 @@
-"""``sphere``: where each norm puts its values, and the operation before it and the norm taken as one."""
+"""``sphere``: the sphere on which each norm puts its values, and each pair of operation and norm as one operation."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class SphereLayer:
     Attributes:
         name: its name in the model.
         kind: its class.
-        unit: what has a sphere of its own: a channel, a sample, ...
-        dimension: n, the values on one sphere, in the typical batch.
+        unit: what has its own sphere: a channel, a sample, ...
+        dimension: n, the number of values on one sphere, in the typical batch.
         radius: ‖ŷ‖/√n of the normalized values before γ and β, on average: 1 without eps.
         off: the largest |⟨ŷ, e⟩| / (√n ‖ŷ‖): 0 when the sphere is orthogonal to e.
         energy: share of the output's energy in direction e, β²/(γ²r² + β²), averaged over channels; batch norms only.
-        eps: eps/(σ² + eps), how much of the divisor is eps: the largest of all spheres.
+        eps: eps/(σ² + eps), the share of eps in the divisor: the largest of all spheres.
         gamma, beta: by channel: radius √n·|γ|·r and center β·e of the output; batch norms only.
         sigma: spread of the input by channel; batch norms only.
         effective: ‖W′‖ by channel of the operation before it and the norm as one.
         ellipsoid: residual of W′ΣW′ᵗ = γ²σ²/(σ² + eps), relative to γ².
         equality: residual of W′X + b′ = norm(WX).
         kernel: WΣWᵗ/(‖W‖²·tr Σ/n) by channel: 0 in the kernel of Σ, 1 on average for random rows.
-        collapsed: channels that are constant: by number, with the cause.
+        collapsed: channels whose output is constant, with the cause.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Sphere(Result):
 
     Attributes:
         layers: the norms that were measured.
-        skipped: names of norms that were not, with the reason.
+        skipped: names of norms that were not measured, with the reason.
     """
 
     layers: list[SphereLayer]
@@ -98,19 +98,19 @@ class Sphere(Result):
 
 
 def sphere(model: nn.Module, batches: Any, forward: Forward | None = None) -> Sphere:
-    """The spheres that a network's norms put its activations on.
+    """The spheres on which a network's norms put its activations.
 
         ŷ = (x − c)/√(s² + eps):  ‖ŷ‖ = √n·s/√(s² + eps),  ⟨ŷ, e⟩ = 0 when c is the mean
         norm(WX) = W′X + b′:  W′ = γW/√(WΣWᵗ + eps),  W′ΣW′ᵗ = γ²·WΣWᵗ/(WΣWᵗ + eps)        per channel of a batch norm
 
-    Norms measure each batch as in training; everything else is in evaluation. A channel is collapsed when its output
+    Norms use batch statistics, as in training; everything else is in evaluation. A channel is collapsed when its output
     is constant: γ is almost 0, or σ² is below eps because the input is constant, the weights are tiny, or they lie
-    near the kernel of Σ. Norms that are frozen or whose axes are not known are skipped.
+    near the kernel of Σ. Norms that are frozen or whose axes are unknown are skipped.
 
     Args:
         model: any model, in any mode; it is not changed.
         batches: a batch or an iterable of batches. A batch is a tensor, or a tuple whose first entry is the input.
-        forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
+        forward: how to call the model on a batch, ``forward(model, batch)``, if it needs more than the input.
 
     Examples:
         >>> import torch
@@ -120,12 +120,12 @@ def sphere(model: nn.Module, batches: Any, forward: Forward | None = None) -> Sp
         >>> layer.unit, layer.dimension, round(layer.radius, 2), layer.off < 1e-9
         ('channel', 16, 1.0, True)
     """
-    check_readable(model, "read the spheres of")
+    check_readable(model, "measure the spheres of")
     return spheres_in(read(model, batches, forward))
 
 
 def spheres_in(readings: Readings) -> Sphere:
-    """The spheres in a look that has been taken."""
+    """The spheres from measurements that were already made."""
     result = Sphere([], {})
     for reading in readings.norms.values():
         reason = _why_not(reading)
@@ -138,7 +138,7 @@ def spheres_in(readings: Readings) -> Sphere:
 
 def _why_not(reading: NormReading) -> str:
     if reading.axes is None:
-        return "its axes are not known here"
+        return "its axes are unknown"
     if not reading.calls:
         return "it never ran"
     if reading.bad:
@@ -149,7 +149,7 @@ def _why_not(reading: NormReading) -> str:
         return "one value per sphere: there is nothing to normalize"
     if reading.radii:
         return ""
-    return "it is frozen: it does not measure the batch" if is_frozen(reading.norm) else "the model failed in it"
+    return "it is frozen: it does not use batch statistics" if is_frozen(reading.norm) else "the model failed in it"
 
 
 def _layer(reading: NormReading) -> SphereLayer:
@@ -185,9 +185,9 @@ def _layer(reading: NormReading) -> SphereLayer:
 
 
 def tiny_gamma(size: Tensor) -> Tensor:
-    """Where |γ| is almost 0: against the largest, and against 0.1 where all are small.
+    """Where |γ| is almost 0: compared with the largest, or with 0.1 if all are small.
 
-    A layer whose γ are all 0 was most likely started so (the last norm of a residual block): none of it has collapsed.
+    A layer whose γ are all 0 was most likely initialized so (the last norm of a residual block): it has not collapsed.
     """
     if not len(size) or float(size.max()) == 0:
         return torch.zeros_like(size, dtype=torch.bool)
@@ -211,10 +211,10 @@ def collapsed_channels(reading: NormReading) -> dict[int, str]:
 def _why_narrow(reading: NormReading, channel: int) -> str:
     effective = reading.effective
     if effective is None or not bool(effective.own_sizes[channel] > 0):
-        return "its input is constant" if effective is None else "its weights are 0"
+        return "the input is constant" if effective is None else "the weights are 0"
     if float(effective.kernel[channel]) < 1e-4:
-        return "its weights are near the kernel of Σ: what they see does not vary"
+        return "the weights are near the kernel of Σ: the input does not vary along them"
     usual = float(effective.own_sizes.median())
     if float(effective.own_sizes[channel]) < 1e-2 * max(usual, 1e-2):
-        return "its weights are tiny"
-    return "the input of its operation hardly varies"
+        return "the weights are tiny"
+    return "the input of the operation before it hardly varies"

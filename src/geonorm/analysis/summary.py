@@ -1,4 +1,4 @@
-"""``summary``: every norm of a model in a line."""
+"""``summary``: every norm of a model, one line each."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class SummaryLine:
     Attributes:
         name: its name in the model.
         kind: its class.
-        channels: how many channels or features; ``None`` if it does not say.
-        over: what is normalized together: a channel (over the batch), a sample, a group or a channel of a sample.
-        values: how many values that are, typically.
-        center: what is subtracted: the mean, or the center of an exponent φ; ``"none"`` for RMSNorm.
-        spread: what is divided by.
+        channels: number of channels or features; ``None`` if unknown.
+        over: the values normalized together: a channel (over the batch), a sample, a group or a channel of a sample.
+        values: their typical number.
+        center: the subtracted statistic: the mean, or the center of an exponent φ; ``"none"`` for RMSNorm.
+        spread: the statistic in the divisor.
         gamma: smallest and largest |γ|; ``None`` without γ.
-        dead: channels whose output is constant, or 0 behind the ReLU; ``None`` where that was not looked at.
+        dead: channels whose output is constant, or 0 after the ReLU; ``None`` if that was not measured.
         staleness: how far its output in evaluation is from training, in units of γ; ``None`` without running
             statistics.
-        invariant: what of the operation before it has no effect on the output in training: the size of each row, of
-            each group, or of the whole weight; empty if none is known.
+        invariant: which sizes in the operation before it have no effect on the output in training: of each row, of each
+            group, or of the whole weight; empty if none is known.
         pulled: samples that its guard has pulled in so far; ``None`` without a guard.
     """
 
@@ -61,7 +61,7 @@ class SummaryLine:
 
 @dataclass
 class Summary(Result):
-    """What ``summary`` found: a line for each norm, and the number of samples that were looked at."""
+    """What ``summary`` found: a line for each norm, and the number of samples."""
 
     lines: list[SummaryLine]
     samples: int
@@ -105,14 +105,14 @@ class Summary(Result):
 
 
 def summary(model: nn.Module, batches: Any, forward: Forward | None = None) -> Summary:
-    """Every norm of a model in a line: what it normalizes over, with which statistics, and in what state it is.
+    """Every norm of a model, one line each: the values it normalizes together, its statistics and its state.
 
     Runs the batches once, with the statistics of each batch. The model is not changed.
 
     Args:
         model: any model, in any mode.
         batches: a batch or an iterable of batches. A batch is a tensor, or a tuple whose first entry is the input.
-        forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
+        forward: how to call the model on a batch, ``forward(model, batch)``, if it needs more than the input.
 
     Examples:
         >>> import torch, geonorm
@@ -173,15 +173,15 @@ def _spread(norm: Any) -> str:
 def _dead(reading: NormReading, readings: Readings) -> int | None:
     if reading.axes != "batch" or not reading.moments.batches or reading.values < 3:
         return None
-    gone = set(collapsed_channels(reading))
+    dead = set(collapsed_channels(reading))
     relu = readings.relus.get(reading.name)
     if relu is not None:
-        gone |= {int(c) for c in (~relu.alive).nonzero().flatten()}
-    return len(gone)
+        dead |= {int(c) for c in (~relu.alive).nonzero().flatten()}
+    return len(dead)
 
 
 def _invariances(model: nn.Module, readings: Readings) -> dict[str, str]:
-    """Per norm, what of the operation in front of it has no effect."""
+    """For each norm, which sizes in the operation before it have no effect."""
     known = known_units(model, readings.graph, as_trained=not model.training)
     by_operation = {
         name.rsplit(".parametrizations", 1)[0].removesuffix(".weight"): unit for name, unit in known.items()

@@ -1,4 +1,4 @@
-"""One pass of batches through a model whose norms measure each batch, with eyes on everything in it."""
+"""One pass of batches through a model whose norms use batch statistics, with hooks that measure everything."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def read(
     strict: bool = True,
     spheres_once: bool = False,
 ) -> Readings:
-    """Run the batches through a model whose norms measure each batch.
+    """Run the batches through a model whose norms use the statistics of each batch.
 
-    ``strict`` raises what the model raises. ``spheres_once`` looks at the normalized values of the first batch only.
+    With ``strict``, errors of the model are raised. ``spheres_once`` keeps normalized values of the first batch only.
     """
     graph = trace(model)
     watch = _Watch(model, graph, spheres_once)
@@ -68,7 +68,7 @@ def read(
             try:
                 with watch:
                     given = (forward or call_model)(model, batch)
-            except Exception as error:  # the model's own code may raise anything
+            except Exception as error:  # the model's code may raise anything
                 if strict or isinstance(error, TypeError):
                     raise
                 where = f" in {watch.inside[-1]}" if watch.inside else ""
@@ -76,12 +76,12 @@ def read(
                 break
             watch.finish(given)
             found.batches += 1
-    found.graph = without_pairs(graph, watch.apart)
+    found.graph = without_pairs(graph, watch.unpaired)
     return found
 
 
 class _Watch(TorchFunctionMode):
-    """Hooks on norms and operations; as a mode it also sees what is done by mere function calls."""
+    """Hooks on norms and operations; as a torch function mode it also sees plain function calls."""
 
     def __init__(self, model: nn.Module, graph: Graph, spheres_once: bool) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _Watch(TorchFunctionMode):
         self.found = Readings(norms, graph)
         modules = dict(model.named_modules())
         self._operation_of = {name: modules[near.before] for name, near in graph.norms.items() if near.before}
-        self.apart: set[str] = set()  # norms over other axes than the outputs of the operation before them
+        self.unpaired: set[str] = set()  # norms whose channels are not the outputs of the operation before them
         self._inputs: dict[int, Tensor] = {}
         self._lineage = Lineage()
         self._counted = False
@@ -120,7 +120,7 @@ class _Watch(TorchFunctionMode):
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def finish(self, given: Any) -> None:
-        """What the model gave for a batch."""
+        """Record what the model returned for a batch."""
         self.found.answers.append(answer_of(given))
         leaves = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
         self.found.last |= {self._lineage.of(leaf).module for leaf in leaves} - {""}
@@ -153,9 +153,9 @@ class _Watch(TorchFunctionMode):
     def _see_relu(self, maker: str, out: Tensor) -> None:
         name = self._turn("ReLU", maker)
         module = self.model.get_submodule(maker) if maker else None
-        # Behind a sum there is no such module: the last one that gave this shape says where its channels are.
-        unknown = self._channels_last.get(out.shape, out.dim() == 3)
-        last = unknown if module is None else isinstance(module, _CHANNELS_LAST)
+        # After a sum there is no such module: the last one with an output of this shape tells where the channels are.
+        guess = self._channels_last.get(out.shape, out.dim() == 3)
+        last = guess if module is None else isinstance(module, _CHANNELS_LAST)
         alive = (~(out <= 0)).movedim(-1 if last else 1, 0).flatten(1).any(1).cpu()
         before = self.found.relus.get(name)
         if before is None:
@@ -216,7 +216,7 @@ class _Watch(TorchFunctionMode):
         if reading is not None and not reading.bad and not bool(output.isfinite().all()):
             reading.bad = "output"
         known = self._lineage.of(output)
-        if not known.module:  # a container, or a module that does nothing, has not made it
+        if not known.module:  # containers and identities pass on a known tensor
             channels = known.channels
             if is_linear(module) or isinstance(module, _CHANNELS_LAST):
                 channels = output.dim() - 1
@@ -237,7 +237,7 @@ class _Watch(TorchFunctionMode):
                 options: dict[str, Any] = {key: kwargs[key] for key in ("mask", "element_weight") if key in kwargs}
                 try:
                     self._read_norm(reading, norm, x, options)
-                except Exception as error:  # if the input is at fault, the norm itself will say so
+                except Exception as error:  # if the input is at fault, the norm itself will raise
                     reading.unread = f"{type(error).__name__}: {error}".split("\n", 1)[0]
 
         return hook
@@ -274,13 +274,13 @@ class _Watch(TorchFunctionMode):
         given = None if operation is None else self._inputs.get(id(operation))
         if operation is not None and given is not None and reading.axes in _BY_CHANNEL:
             by_row = could_share_channels(operation, norm) and given.dim() == dimensions_of_channels(operation)
-            self.apart |= set() if by_row else {reading.name}
+            self.unpaired |= set() if by_row else {reading.name}
         if is_frozen(norm) or (self.spheres_once and self.found.batches):
             return
         with torch.random.fork_rng():
             normalized = rows_of(norm, normalizer(norm)(x.double(), **options)).double()
         self._see_rows(reading, moments[0], normalized)
-        first = reading.effective is None and reading.axes == "batch" and reading.name not in self.apart
+        first = reading.effective is None and reading.axes == "batch" and reading.name not in self.unpaired
         if operation is not None and given is not None and first:
             reading.effective = effective_weights(operation, norm, given, rows, normalized)
 
@@ -306,7 +306,7 @@ class _Watch(TorchFunctionMode):
 
 
 def normalizer(norm: nn.Module) -> Any:
-    """A copy of a norm in float64 that gives the normalized values alone: γ = 1 and, outside the division, β = 0."""
+    """A float64 copy of a norm that returns only the normalized values: γ = 1, and β = 0 unless β is divided too."""
     copied = measuring_copy(norm).double()
     with torch.no_grad():
         if isinstance(getattr(copied, "weight", None), Tensor):

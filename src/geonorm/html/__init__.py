@@ -1,1 +1,1 @@
-"""What people look at: pages, charts and tables that need nothing else."""
+"""Self-contained pages, charts and tables."""

@@ -1,4 +1,4 @@
-"""Small pictures for the page, as SVG that takes its colours from it."""
+"""Small SVG charts, in the colours of the page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ from .result import shown
 _WIDTH, _HEIGHT, _LEFT, _TOP = 480, 130, 54, 8
 
 
+def svg_figure(
+    title: str, inside: str, width: float, height: float, *, label: str = "", caption_above: bool = False
+) -> str:
+    """A figure with a caption; ``label`` describes it to screen readers, by default with the title."""
+    drawing = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label or title)}">{inside}</svg>'
+    caption = f"<figcaption>{escape(title)}</figcaption>"
+    return f"<figure>{caption + drawing if caption_above else drawing + caption}</figure>"
+
+
 def bars(title: str, values: Sequence[float], flagged: Collection[int] = ()) -> str:
-    """One bar for each channel, from 0; flagged channels in another colour and named."""
+    """One bar for each channel, from 0; flagged channels have another colour."""
     finite = [value for value in values if math.isfinite(value)]
     high, low = max([0.0, *finite]), min([0.0, *finite])
     span = (high - low) or 1.0
@@ -27,7 +36,7 @@ def bars(title: str, values: Sequence[float], flagged: Collection[int] = ()) -> 
         if not math.isfinite(value):
             continue
         top, bottom = sorted((place(value), place(0.0)))
-        height = max(bottom - top, 1.5)  # a value of 0 is still to be seen
+        height = max(bottom - top, 1.5)  # a value of 0 is still visible
         kind = "flag" if channel in flagged else "bar"
         parts.append(
             f'<rect class="{kind}" x="{_LEFT + channel * step:.2f}" y="{min(top, _HEIGHT - height):.2f}" '
@@ -40,14 +49,11 @@ def bars(title: str, values: Sequence[float], flagged: Collection[int] = ()) -> 
     )
     axis = f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH}" y1="{place(0.0):.1f}" y2="{place(0.0):.1f}"/>'
     label = f"{title}, {len(values)} channels"
-    return (
-        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">{axis}{"".join(parts)}'
-        f"{marks}</svg><figcaption>{escape(title)}</figcaption></figure>"
-    )
+    return svg_figure(title, f"{axis}{''.join(parts)}{marks}", _WIDTH, _HEIGHT, label=label)
 
 
 def histogram(title: str, low: float, high: float, counts: Sequence[int]) -> str:
-    """How often values fall into equal steps between two ends."""
+    """Counts of values in bins of equal width from ``low`` to ``high``."""
     most, base = max([*counts, 1]), _HEIGHT - 18
     step = (_WIDTH - _LEFT) / len(counts)
     parts = []
@@ -63,14 +69,11 @@ def histogram(title: str, low: float, high: float, counts: Sequence[int]) -> str
         f'<text x="{_LEFT}" y="{_HEIGHT - 4}">{escape(f"{low:.2g}")}</text>'
         f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{escape(f"{high:.2g}")}</text>'
     )
-    return (
-        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">{axis}{"".join(parts)}'
-        f"{ends}</svg><figcaption>{escape(title)}</figcaption></figure>"
-    )
+    return svg_figure(title, f"{axis}{''.join(parts)}{ends}", _WIDTH, _HEIGHT)
 
 
 def shares(title: str, names: Sequence[str], values: Sequence[float]) -> str:
-    """A share between 0 and 1 for each name, as lying bars."""
+    """A share between 0 and 1 for each name, as horizontal bars."""
     row, left = 18, 150
     parts = []
     for i, (name, value) in enumerate(zip(names, values, strict=True)):
@@ -84,7 +87,4 @@ def shares(title: str, names: Sequence[str], values: Sequence[float]) -> str:
             f'<text x="{left + length + 6:.1f}" y="{y + 12}">{value:.2f}</text>'
         )
     height = 8 + row * len(names)
-    return (
-        f'<figure><svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
-        f"<figcaption>{escape(title)}</figcaption></figure>"
-    )
+    return svg_figure(title, "".join(parts), _WIDTH, height)

@@ -1,5 +1,5 @@
 "use strict";
-// Tables sort by the column whose head is pressed; a second press turns the order around.
+// Clicking on a column head sorts the table by that column; a second click reverses the order.
 for (const table of document.querySelectorAll("table")) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {

@@ -1,4 +1,4 @@
-"""Pages that need nothing else, no network and no other file: what they all share, and tables that sort."""
+"""Self-contained pages, without network or other files: the common frame, and sortable tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 class Cell(NamedTuple):
-    """A cell of a table that sorts.
+    """A cell of a sortable table.
 
     Attributes:
-        html: what it shows, escaped already.
-        key: what it sorts by: a number as text, or words; empty cells stay at the end.
+        html: its content, already escaped.
+        key: the sort key: a number as text, or words; empty cells stay at the end.
         kind: a class of the style sheet: ``"number"``, ``"name"``, ``"long"``, or none.
     """
 
@@ -29,8 +29,8 @@ def document(title: str, parts: Iterable[str], style: str = "", script: str = ""
 
     Args:
         title: plain text.
-        parts: the page from top to bottom, as HTML; empty ones are left out.
-        style, script: what this kind of page adds to the style and the script that all share.
+        parts: the page from top to bottom, as HTML; empty ones are skipped.
+        style, script: added to the common style and script.
     """
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -43,22 +43,22 @@ def document(title: str, parts: Iterable[str], style: str = "", script: str = ""
 
 
 def read(package: str, name: str) -> str:
-    """A file that lies beside the code."""
+    """The text of a file in a package."""
     return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def sortable(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table that sorts by the column whose head is pressed."""
+    """A table that is sorted by clicking on a column head."""
     numeric = [bool(rows) and all(row[c].kind == "number" for row in rows) for c in range(len(head))]
     heads = "".join(
         f'<th scope="col"{" class=number" if numeric[c] else ""}><button type="button">{escape(name)}</button></th>'
         for c, name in enumerate(head)
     )
-    lines = ["".join(_shown(cell) for cell in row) for row in rows]
+    lines = ["".join(_html(cell) for cell in row) for row in rows]
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
 
 
-def _shown(cell: Cell) -> str:
+def _html(cell: Cell) -> str:
     kind = f" class={cell.kind}" if cell.kind else ""
     return f'<td{kind} data-value="{escape(cell.key)}">{cell.html}</td>'

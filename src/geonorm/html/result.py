@@ -1,4 +1,4 @@
-"""What every diagnostic returns: a plain object that prints as a table, draws itself and becomes JSON."""
+"""The base of all diagnostic results: plain objects that print as tables, plot themselves and convert to JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """Base of the dataclasses that diagnostics return. A subclass gives its table's head and rows, and a picture."""
+    """Base of the dataclasses that diagnostics return. A subclass defines head and rows of its table, and a plot."""
 
     def head(self) -> Sequence[str]:
         """Names of the columns."""
@@ -49,7 +49,7 @@ class Result:
 
 
 def shown(value: Any) -> str:
-    """A cell as a person reads it: four digits, no noise."""
+    """A cell as text: four significant digits, yes or no, empty for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -66,7 +66,7 @@ def html_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Tensors as lists, dataclasses and named tuples as dicts; numbers that JSON lacks as None."""
+    """Tensors as lists, dataclasses and named tuples as dicts; NaN and Inf, which JSON lacks, as None."""
     if isinstance(value, Tensor):
         return plain(value.tolist())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -83,7 +83,7 @@ def plain(value: Any) -> Any:
 
 
 def figure(width: float = 7.0, height: float = 4.0) -> Figure:
-    """An empty figure that no window owns."""
+    """An empty figure that is not attached to a window."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from geonorm.html.palette import COLOURS, DASHES, looks
 from geonorm.lab import report
 from geonorm.lab.report.contents import costs, gather
-from geonorm.lab.report.palette import COLOURS, DASHES, looks
 from geonorm.lab.report.plots import draw
 from geonorm.lab.report.series import exponents, learning
 from helpers.fake_comparison import fake_comparison

@@ -1,7 +1,7 @@
-"""How stretched the inputs of a linear or convolutional layer are: the condition number of E[zzᵗ].
+"""Conditioning of the inputs of a linear or convolutional layer: the condition number of E[zzᵗ].
 
-z is what one row of the weight is multiplied with: the input of a Linear, a patch of a convolution; with a bias (z, 1).
-E[zzᵗ] is the layer's block of the Gauss–Newton matrix for a squared loss right behind it.
+z is the vector that a row of the weight multiplies: the input of a Linear, a patch of a convolution, with a bias
+(z, 1). E[zzᵗ] is the layer's block of the Gauss–Newton matrix for a squared loss right after it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# More patches take time and change next to nothing: the matrices have some hundred rows.
+# More patches take time and change almost nothing: the matrices have a few hundred rows.
 _MOST_VECTORS = 16384
 
 
@@ -43,7 +43,7 @@ class InputGram:
         self._count += len(keep)
 
     def condition(self) -> float | None:
-        """λ_max/λ_min, the worst of all groups; infinite if some direction is never seen, ``None`` if not known."""
+        """λ_max/λ_min, the worst of all groups; infinite if no input covers some direction, ``None`` if unknown."""
         if self._sum is None:
             return None
         if not bool(self._sum.isfinite().all()):
@@ -56,7 +56,7 @@ class InputGram:
 
 @contextmanager
 def input_grams(layers: dict[str, nn.Module]) -> Iterator[dict[str, InputGram]]:
-    """Grams of the inputs of these layers in all forwards within."""
+    """Gram matrices of the inputs of these layers, over all forward passes in the block."""
     grams = {name: InputGram(layer) for name, layer in layers.items()}
     handles = [layer.register_forward_pre_hook(grams[name]) for name, layer in layers.items()]
     try:
@@ -67,7 +67,7 @@ def input_grams(layers: dict[str, nn.Module]) -> Iterator[dict[str, InputGram]]:
 
 
 def _vectors(layer: Any, x: Tensor) -> Tensor | None:
-    """What rows of the weight are multiplied with, as (groups, size, number); ``None`` where that is not known."""
+    """The vectors that rows of the weight multiply, as (groups, size, number); ``None`` if unknown."""
     if isinstance(layer, nn.Linear):
         return x.reshape(1, -1, x.shape[-1]).mT
     plain = isinstance(layer, (nn.Conv1d, nn.Conv2d)) and layer.padding_mode == "zeros"

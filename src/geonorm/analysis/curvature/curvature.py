@@ -1,4 +1,4 @@
-"""``curvature``: how noisy the gradient is, how sharp the loss, how stretched the inputs of each layer."""
+"""``curvature``: noise of the gradient, sharpness of the loss, conditioning of each layer's inputs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ...introspect.select import Where, chosen
 from ...surgery.placement import PRE_NORM
 from .conditioning import input_grams
 from .lanczos import Ends, lanczos
-from .per_sample import SAID, GradientMoments, Loss, gradient_moments, sample_losses
+from .per_sample import DESCRIPTIONS, GradientMoments, Loss, gradient_moments, sample_losses
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 class Block(NamedTuple):
-    """One layer's part.
+    """One layer.
 
     Attributes:
         name: of the layer; ``"(all)"`` for all parameters together.
-        parameters: how many values are trained.
+        parameters: number of trained values.
         variance: E‖∇f_i − ∇F‖².
         gradient: ‖∇F‖².
-        largest, smallest: ends of the spectrum of the Hessian's block; ``None`` if not asked for.
+        largest, smallest: ends of the spectrum of the Hessian's block; ``None`` if not requested.
         error: an eigenvalue lies within this distance of each of the two.
-        condition: condition number of E[zzᵗ] of the layer's inputs; ``None`` where it is not known.
+        condition: condition number of E[zzᵗ] of the layer's inputs; ``None`` if unknown.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Curvature(Result):
 
     Attributes:
         how: what counts as one gradient in the variance: ``"vmap"``, ``"backward"`` or ``"batches"``.
-        samples: how many gradients there were.
+        samples: number of gradients.
         training: whether the model was in training, with batch statistics.
         blocks: all parameters together, then layer by layer.
     """
@@ -81,7 +81,7 @@ class Curvature(Result):
     def table(self) -> str:
         """The table, under a line that says what was measured."""
         mode = "training (batch statistics)" if self.training else "evaluation"
-        return f"model in {mode}; variance over {self.samples} gradients, {SAID[self.how]}\n\n{super().table()}"
+        return f"model in {mode}; variance over {self.samples} gradients, {DESCRIPTIONS[self.how]}\n\n{super().table()}"
 
     def plot(self) -> Figure:
         """Variance, largest eigenvalue and condition number of the layers, on logarithmic axes."""
@@ -118,18 +118,19 @@ def curvature(
         V = E‖∇f_i − ∇F‖²        F = mean f_i        L = largest |λ(∇²F)|        condition of E[zzᵗ]
 
     In training mode with batch statistics f_i is sample i's term of the loss with the whole batch in the graph; the
-    result says which gradients were taken. The Hessian is that of F over all batches, in the mode the model is in, and
-    read by Lanczos on products with it.
+    result says which gradients were used. The Hessian is that of F over all batches, in the current mode of the model;
+    its eigenvalues come from Lanczos iterations.
 
     Args:
-        model: any model; its mode is kept and decides about batch statistics. Parameters in float32 or float64.
+        model: any model; its mode is kept and decides whether batch statistics are used. Parameters must be in
+            float32 or float64.
         batches: a batch or several, each (input, target). All are kept in memory.
         loss: ``loss(output, target)`` with one value per sample. Default: cross entropy.
         how: which gradients count: ``"vmap"``, ``"backward"``, ``"batches"``, or ``"auto"`` for the first in evaluation
             and the second in training.
-        where: which layers get rows of their own: a pattern, several, or a function of (name, module). Default: all
+        where: which layers get their own rows: a pattern, several, or a function of (name, module). Default: all
             Linear and Conv layers.
-        hessian: find eigenvalues too; each layer takes up to ``steps`` double backward passes over all batches.
+        hessian: compute eigenvalues too; each layer takes up to ``steps`` double backward passes over all batches.
         steps: the most products with the Hessian for each block.
         tolerance: stop when the eigenvalues are certain to this share of the largest.
 
@@ -143,7 +144,7 @@ def curvature(
         >>> found.lipschitz > 0
         True
     """
-    check_readable(model, "read the curvature of")
+    check_readable(model, "measure the curvature of")
     given = list(filled_batches(batches))
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     _check(parameters)
@@ -195,10 +196,10 @@ class _HessianProduct:
         for batch in self.batches:
             value = sample_losses(self.model, batch, self.loss).sum() / self.samples
             first = torch.autograd.grad(value, self.parameters, create_graph=True, materialize_grads=True)
-            bent = [(g, part) for g, part in zip(first, parts, strict=True) if g.requires_grad]
-            if bent:  # a gradient that depends on nothing has no derivative
+            dependent = [(g, part) for g, part in zip(first, parts, strict=True) if g.requires_grad]
+            if dependent:  # a constant gradient has no derivative
                 second = torch.autograd.grad(
-                    [g for g, _ in bent], self.parameters, [part for _, part in bent], materialize_grads=True
+                    [g for g, _ in dependent], self.parameters, [part for _, part in dependent], materialize_grads=True
                 )
                 total = total + torch.cat([g.detach().flatten() for g in second])
         return total
@@ -210,12 +211,12 @@ def _cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
 
 def _check(parameters: dict[str, nn.Parameter]) -> None:
     if not parameters:
-        raise ValueError("expected parameters that are trained (got none); all are frozen, or there are none")
+        raise ValueError("expected parameters that require gradients (got none); all are frozen, or there are none")
     for name, parameter in parameters.items():
         if parameter.dtype not in (torch.float32, torch.float64):
             raise TypeError(
-                f"expected parameters in float32 or float64 (got {name} in {parameter.dtype}): rounding would drown "
-                "second derivatives; read a copy, copy.deepcopy(model).float()"
+                f"expected parameters in float32 or float64 (got {name} in {parameter.dtype}): rounding errors would "
+                "dominate second derivatives; use a copy: copy.deepcopy(model).float()"
             )
 
 
@@ -229,7 +230,7 @@ def _layers(model: nn.Module, where: Where) -> dict[str, nn.Module]:
 
 
 def _own_parameters(layer: nn.Module) -> list[nn.Parameter]:
-    """Without those of a norm that was put before the layer."""
+    """The layer's parameters, without those of a norm that was inserted before it."""
     return [p for name, p in layer.named_parameters() if not name.startswith(f"{PRE_NORM}.")]
 
 

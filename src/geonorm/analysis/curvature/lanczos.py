@@ -15,7 +15,7 @@ class Ends(NamedTuple):
     Attributes:
         largest, smallest: eigenvalues at both ends.
         error: an eigenvalue lies within this distance of each of the two.
-        products: products with vectors that it took.
+        products: number of matrix-vector products.
     """
 
     largest: float
@@ -27,13 +27,13 @@ class Ends(NamedTuple):
 def lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tolerance: float) -> Ends:
     """Lanczos with full reorthogonalization, until the residuals of both ends are below tolerance · largest |λ|.
 
-    A Ritz pair (θ, u) has an eigenvalue within ‖Au − θu‖ = β_k |last entry of its vector| of θ, which is known without
-    forming u. Without reorthogonalization rounding would bring copies of converged pairs back.
+    There is an eigenvalue within ‖Au − θu‖ = β_k |last entry of its vector| of each Ritz value θ, which is known
+    without forming u. Without reorthogonalization, rounding errors would bring back copies of converged pairs.
 
     Args:
         product: v → A·v for a symmetric A.
         start: a random vector; its dtype and device are used throughout.
-        steps: the most products.
+        steps: the largest number of products.
         tolerance: of the residuals, relative to the largest |λ| found.
     """
     basis = [start / start.norm()]

@@ -1,9 +1,9 @@
-"""Mean and variance of gradients over samples, three ways.
+"""Mean and variance of gradients over samples, in three ways.
 
-``"vmap"``: each sample alone, all at once by torch.func. For evaluation, where samples do not see each other.
+``"vmap"``: each sample alone, vectorized by torch.func. For evaluation, where samples are independent.
 ``"backward"``: one backward per sample with the whole batch in the graph. With batch statistics f_i is sample i's term
     of the loss, which depends on the other samples too.
-``"batches"``: the gradient of each mini-batch counts as one.
+``"batches"``: one gradient per mini-batch.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ...introspect.layouts import keeps_statistics, layout_of
 from ...introspect.observe import call_model
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-SAID = {
+DESCRIPTIONS = {
     "vmap": "each sample alone (torch.func)",
     "backward": "each sample's loss term with its whole batch in the graph",
-    "batches": "each mini-batch as one",
+    "batches": "one per mini-batch",
 }
-WAYS = tuple(SAID)
+WAYS = tuple(DESCRIPTIONS)
 _CHUNK = 32
 
 
 class GradientMoments:
-    """Mean of vectors, and the mean squared distance from it, pooled over blocks of them (Chan et al.)."""
+    """Mean of vectors and their mean squared distance from it, pooled over blocks (Chan et al.)."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -38,7 +38,7 @@ class GradientMoments:
         self._squares = 0.0
 
     def add(self, rows: Tensor) -> None:
-        """A block of vectors, one per row."""
+        """Add a block of vectors, one per row."""
         rows = rows.detach().reshape(len(rows), -1).double()
         middle = rows.mean(0)
         gap = middle - self.mean
@@ -66,14 +66,14 @@ def sample_losses(model: nn.Module, batch: Any, loss: Loss) -> Tensor:
     scores = call_model(model, batch)
     if not isinstance(scores, Tensor):
         raise TypeError(
-            f"expected a model that gives one tensor (got {type(scores).__name__}); wrap it in one that gives what the "
-            "loss takes"
+            f"expected a model that returns one tensor (got {type(scores).__name__}); wrap it in one that returns what "
+            "the loss needs"
         )
     losses = loss(scores, batch[1].to(scores.device))
     if not isinstance(losses, Tensor) or losses.shape != (len(batch[1]),):
         got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(
-            f"expected loss(output, target) to give one value per sample, shape ({len(batch[1])},) (got {got}); "
+            f"expected loss(output, target) to return one value per sample, shape ({len(batch[1])},) (got {got}); "
             "use reduction='none', and sum over all other dimensions"
         )
     return losses
@@ -82,20 +82,20 @@ def sample_losses(model: nn.Module, batch: Any, loss: Loss) -> Tensor:
 def gradient_moments(
     model: nn.Module, batches: Sequence[Any], loss: Loss, parameters: dict[str, nn.Parameter], how: str
 ) -> tuple[dict[str, GradientMoments], str]:
-    """Moments of the gradient of each parameter by name, and the way they were found.
+    """Moments of the gradient of each parameter by name, and the way they were computed.
 
-    ``"auto"`` is ``"vmap"`` for a model in evaluation whose samples do not see each other, if torch.func can run it,
-    and ``"backward"`` otherwise.
+    ``"auto"`` is ``"vmap"`` for a model in evaluation whose samples are independent, if torch.func can run it, and
+    ``"backward"`` otherwise.
     """
     if how not in ("auto", *WAYS):
         raise ValueError(f"expected how to be one of {('auto', *WAYS)} (got {how!r})")
-    together = any(module.training or _joins_samples(module) for module in model.modules())
-    if how == "vmap" and together:
+    is_joint = any(module.training or _joins_samples(module) for module in model.modules())
+    if how == "vmap" and is_joint:
         raise ValueError(
             "expected a model in evaluation, with running statistics, for how='vmap', which takes samples one by one; "
             "model.eval(), or how='backward' for batch statistics"
         )
-    for way in {"auto": ("backward",) if together else ("vmap", "backward")}.get(how, (how,)):
+    for way in {"auto": ("backward",) if is_joint else ("vmap", "backward")}.get(how, (how,)):
         moments = {name: GradientMoments() for name in parameters}
         try:
             for gradients in _WAYS[way](model, batches, loss, parameters):
@@ -110,13 +110,13 @@ def gradient_moments(
 
 
 def _joins_samples(module: nn.Module) -> bool:
-    """Whether a norm measures all samples together in evaluation too."""
+    """Whether a norm uses batch statistics in evaluation too."""
     layout = layout_of(module)
     joint = axes_of(module) == "batch" or (layout is not None and layout.axes == "graph")
     return joint and not keeps_statistics(module)
 
 
-def _alone(
+def _vectorized(
     model: nn.Module, batches: Sequence[Any], loss: Loss, parameters: dict[str, nn.Parameter]
 ) -> Iterator[dict[str, Tensor]]:
     values = {name: parameter.detach() for name, parameter in parameters.items()}
@@ -132,7 +132,7 @@ def _alone(
             yield of_all(values, x.to(home), target.to(home))
 
 
-def _together(
+def _one_by_one(
     model: nn.Module, batches: Sequence[Any], loss: Loss, parameters: dict[str, nn.Parameter]
 ) -> Iterator[dict[str, Tensor]]:
     for batch in batches:
@@ -151,4 +151,4 @@ def _by_batch(
         yield {name: gradient.unsqueeze(0) for name, gradient in zip(parameters, found, strict=True)}
 
 
-_WAYS = {"vmap": _alone, "backward": _together, "batches": _by_batch}
+_WAYS = {"vmap": _vectorized, "backward": _one_by_one, "batches": _by_batch}

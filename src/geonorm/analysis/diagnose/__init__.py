@@ -1,4 +1,4 @@
-"""``diagnose``: what is wrong in a network, by which evidence, and what to do."""
+"""``diagnose``: faults in a network, the evidence for each, and what to do about it."""
 
 from .diagnose import diagnose
 from .diagnosis import Diagnosis

@@ -8,12 +8,12 @@ from typing import Any
 
 from ...introspect.axes import channel_affine
 from ..sphere import collapsed_channels, tiny_gamma
-from .finding import Finding, part, some
+from .finding import Finding, channel_fraction, channel_list
 from .observations import FEW_SAMPLES, Observations, gamma_of
 
 # γ starts at 1, and training moves it by factors of a few.
 LARGE, FAR_FROM_MEDIAN = 20.0, 30.0
-LOUD = 1e3  # rms of what reaches an operation; norms give about 1
+LOUD = 1e3  # rms of an operation's input; after a norm it is about 1
 
 
 def collapsed(observed: Observations) -> Iterator[Finding]:
@@ -38,10 +38,10 @@ def collapsed(observed: Observations) -> Iterator[Finding]:
             "warning",
             "collapsed channels",
             reading.name,
-            f"channels give a constant: {'; '.join(reasons)}",
-            f"{part(len(numbers), channels)}: {some(numbers)}; in {numbers[0]} σ²={float(variance):.3g} at "
-            f"eps={norm.eps:g}{gamma}",
-            "remove them (geonorm.analysis.prune), or initialize them again with less weight decay on them",
+            f"the output of some channels is constant: {'; '.join(reasons)}",
+            f"{channel_fraction(len(numbers), channels)}: {channel_list(numbers)}; in {numbers[0]} "
+            f"σ²={float(variance):.3g} at eps={norm.eps:g}{gamma}",
+            "remove them (geonorm.analysis.prune), or reinitialize them with less weight decay",
             numbers,
             harm=len(numbers) / channels,
         )
@@ -56,16 +56,16 @@ def _tiny_features(name: str, norm: Any) -> Iterator[Finding]:
         "warning",
         "collapsed channels",
         name,
-        "features give a constant: γ is almost 0",
-        f"{len(small)} of {len(gamma)} features: {some(small)}; largest γ {float(gamma.max()):.3g}",
-        "initialize their γ again with less weight decay on it",
+        "the output of some features is constant: γ is almost 0",
+        f"{len(small)} of {len(gamma)} features: {channel_list(small)}; largest γ {float(gamma.max()):.3g}",
+        "reinitialize their γ with less weight decay",
         small,
         harm=len(small) / len(gamma),
     )
 
 
 def exploded_gamma(observed: Observations) -> Iterator[Finding]:
-    """γ or β far beyond where training takes them."""
+    """γ far beyond its usual range after training."""
     for reading in observed.readings.norms.values():
         norm: Any = reading.norm
         gamma = gamma_of(norm)
@@ -79,8 +79,9 @@ def exploded_gamma(observed: Observations) -> Iterator[Finding]:
             "warning",
             "exploded gamma",
             reading.name,
-            "γ is far larger than training makes it: these channels drown the others",
-            f"{part(len(large), len(gamma))}: {some(large)}; |γ| up to {float(gamma.max()):.3g}, median {usual:.3g}",
+            "its γ is far larger than usual after training: these channels dominate the others",
+            f"{channel_fraction(len(large), len(gamma))}: {channel_list(large)}; |γ| up to {float(gamma.max()):.3g}, "
+            f"median {usual:.3g}",
             "load a checkpoint from before it happened; lower the learning rate, and use weight decay on γ",
             large,
             harm=min(1.0, math.log10(float(gamma.max())) / 4),
@@ -88,7 +89,7 @@ def exploded_gamma(observed: Observations) -> Iterator[Finding]:
 
 
 def exploded_activations(observed: Observations) -> Iterator[Finding]:
-    """Activations that grow beyond all that a norm gives."""
+    """Activations far larger than the output of a norm."""
     if observed.activation_effect is None or observed.synthetic:
         return
     given = max(observed.readings.input.largest, 1.0)
@@ -98,21 +99,21 @@ def exploded_activations(observed: Observations) -> Iterator[Finding]:
             "warning",
             "exploded activations",
             loud[0].name,
-            "what reaches it is far larger than what norms give: gradients and rounding grow alike",
+            "its input is far larger than the output of a norm: gradients and rounding errors grow with it",
             f"rms {loud[0].rms:.3g} in {len(loud)} layers",
-            "look at the layer in front of it (γ, weights, a missing norm), lower the learning rate, or clip gradients",
+            "check the layer before it (γ, weights, a missing norm), lower the learning rate, or clip gradients",
             layers=[a.name for a in loud],
         )
 
 
 def dead(observed: Observations) -> Iterator[Finding]:
-    """Channels that are 0 behind a ReLU for every sample."""
+    """Channels that are 0 after a ReLU for every sample."""
     if observed.synthetic:
         return
     for relu in observed.readings.relus.values():
         numbers = (~relu.alive).nonzero().flatten().tolist()
         share = len(numbers) / len(relu.alive)
-        # A few such channels are common in a healthy network, unless β itself keeps them down.
+        # A few such channels are common in a healthy network, unless β itself keeps them negative.
         held = [c for c in numbers if c in _held_down(observed, relu.name)]
         if not numbers or (not held and share < 0.1) or relu.samples < FEW_SAMPLES:
             continue
@@ -120,9 +121,9 @@ def dead(observed: Observations) -> Iterator[Finding]:
             "warning" if held or share >= 0.5 else "note",
             "dead channels",
             relu.name,
-            "channels are 0 behind the ReLU for every sample: they pass nothing on and get no gradient",
-            f"{part(len(numbers), len(relu.alive))} over {relu.samples} samples: {some(numbers)}",
-            "set β of these channels to 0, or initialize them again; a lower learning rate keeps others alive",
+            "channels are 0 after the ReLU for every sample: they pass nothing on and get no gradient",
+            f"{channel_fraction(len(numbers), len(relu.alive))} over {relu.samples} samples: {channel_list(numbers)}",
+            "set β of these channels to 0, or reinitialize them; a lower learning rate keeps others alive",
             numbers,
             harm=share,
             is_root=bool(held),
@@ -161,7 +162,7 @@ def silent_branches(observed: Observations) -> Iterator[Finding]:
             "silent branches",
             layers[0],
             "the network was trained, and these residual branches still add nothing",
-            f"{len(quiet)} sums, the branch at most {max(share for _, share in quiet):.2g} of what it is added to",
+            f"{len(quiet)} sums, where the branch is at most {max(share for _, share in quiet):.2g} of the other term",
             "check that the last γ (or scale) of the branch is trained: in the optimizer, with a gradient, and not "
             "held at 0 by weight decay",
             layers=layers,
@@ -172,8 +173,8 @@ def silent_branches(observed: Observations) -> Iterator[Finding]:
             "note",
             "gamma zero",
             zero[0],
-            "all γ are 0: what comes in here has no effect yet",
+            "all γ are 0: its input has no effect yet",
             f"{len(zero)} norm{'s' * (len(zero) != 1)}",
-            "nothing, if it is the start of a residual branch; otherwise set γ to 1",
+            "nothing, if a residual branch is initialized this way; otherwise set γ to 1",
             layers=zero,
         )

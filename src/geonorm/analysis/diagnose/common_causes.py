@@ -1,13 +1,13 @@
-"""One finding per root cause: what follows from another finding goes under it, and the same fault is told once."""
+"""One finding per root cause: consequences go under their cause, and the same fault is reported once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .finding import Finding, by_harm, names
+from .finding import Finding, by_harm, layer_list
 
-# A cause, and what it brings about: in any layer, or in the same place.
-_ANYWHERE: dict[str, tuple[str, ...]] = {
+# Each cause with its possible consequences; earlier causes take precedence.
+_CONSEQUENCES: dict[str, tuple[str, ...]] = {
     "bad data": ("not finite", "not read", "stale statistics", "outliers", "does not run"),
     "parameter not finite": ("not finite", "not read", "buffer not finite", "overflow"),
     "overflow": ("not finite", "not read", "buffer not finite", "exploded activations"),
@@ -37,8 +37,8 @@ _ANYWHERE: dict[str, tuple[str, ...]] = {
     "dead channels": ("stale statistics",),
     "stale statistics": (),
 }
-# These act in their own layer and behind it; and of what follows, these belong to one layer.
-_HERE_OR_BEHIND = {
+# These affect only their own layer and later ones.
+_HERE_OR_LATER = {
     "momentum",
     "variance shift",
     "collapsed channels",
@@ -54,20 +54,21 @@ _HERE_OR_BEHIND = {
     "exploded gamma",
     "eps dominates",
 }
+# These consequences are in the same layer as their cause, if the cause is one of those above.
 _SAME_LAYER = {"collapsed channels", "eps dominates", "lost statistics"}
 
 
-def folded(findings: Iterable[Finding], before: dict[str, str], order_of: Sequence[str]) -> list[Finding]:
-    """The findings that are causes, with what follows from each under it; the most severe and harmful first.
+def group_by_cause(findings: Iterable[Finding], before: dict[str, str], layers: Sequence[str]) -> list[Finding]:
+    """The findings that are causes, each with its consequences; the most severe and harmful first.
 
     Args:
         findings: all of them, in the order of the checks.
-        before: per norm, the operation in front of it: they count as one place.
-        order_of: the names of all layers, in the order of the model.
+        before: for each norm, the operation before it: they count as one place.
+        layers: the names of all layers, in the order of the model.
     """
-    turn = {name or "(model)": i for i, name in enumerate(order_of)}
+    position = {name or "(model)": i for i, name in enumerate(layers)}
     kept = _merged(findings)
-    order = {kind: i for i, kind in enumerate(_ANYWHERE)}
+    order = {kind: i for i, kind in enumerate(_CONSEQUENCES)}
     causes = sorted((f for f in kept if f.kind in order), key=lambda finding: order[finding.kind])
     under: set[int] = set()
     for cause in causes:
@@ -76,9 +77,9 @@ def folded(findings: Iterable[Finding], before: dict[str, str], order_of: Sequen
         for finding in kept:
             if finding is cause or finding.is_root or id(finding) in under:
                 continue
-            if finding.kind not in _ANYWHERE[cause.kind]:
+            if finding.kind not in _CONSEQUENCES[cause.kind]:
                 continue
-            if not _explains(cause, finding, before, turn):
+            if not _explains(cause, finding, before, position):
                 continue
             cause.consequences.append(finding)
             cause.raise_to(finding)
@@ -87,13 +88,13 @@ def folded(findings: Iterable[Finding], before: dict[str, str], order_of: Sequen
     return by_harm(f for f in kept if id(f) not in under)
 
 
-def _explains(cause: Finding, finding: Finding, before: dict[str, str], turn: dict[str, int]) -> bool:
-    if cause.kind not in _HERE_OR_BEHIND:
+def _explains(cause: Finding, finding: Finding, before: dict[str, str], position: dict[str, int]) -> bool:
+    if cause.kind not in _HERE_OR_LATER:
         return True
     if finding.kind in _SAME_LAYER:
         return bool(_places(cause, before) & _places(finding, before))
-    first = min(turn.get(layer, 0) for layer in (cause.layer, *cause.layers))
-    return turn.get(finding.layer, len(turn)) >= first
+    first = min(position.get(layer, 0) for layer in (cause.layer, *cause.layers))
+    return position.get(finding.layer, len(position)) >= first
 
 
 def _places(finding: Finding, before: dict[str, str]) -> set[str]:
@@ -102,7 +103,7 @@ def _places(finding: Finding, before: dict[str, str]) -> set[str]:
 
 
 def _merged(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings of one kind as one, about the layer with the most harm."""
+    """Findings of one kind merged into one, about the layer with the most harm."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.kind, finding.severity), []).append(finding)
@@ -114,7 +115,7 @@ def _merged(findings: Iterable[Finding]) -> list[Finding]:
         worst = max(group, key=lambda finding: finding.harm)
         layers = list(dict.fromkeys(layer for finding in group for layer in (finding.layers or [finding.layer])))
         others = [layer for layer in layers if layer != worst.layer]
-        worst.evidence += f"; the same in {len(others)} other layer{'s' * (len(others) != 1)}: {names(others)}"
+        worst.evidence += f"; the same in {len(others)} other layer{'s' * (len(others) != 1)}: {layer_list(others)}"
         worst.layers = layers
         found.append(worst)
     return found

@@ -1,4 +1,4 @@
-"""The data themselves: scale, padding, order, outliers."""
+"""The data: scale, padding, order, outliers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 from ...introspect.shared_channels import measures_batch
 from ..behaviour import labels_of, percent
 from ..readings import NormReading
-from .finding import Finding, part, some
+from .finding import Finding, channel_fraction, channel_list
 from .observations import FEW_SAMPLES, Observations
 
-# Standardized inputs have 1; pixels from 0 to 255 about 70 around a mean of 120.
+# Standardized inputs have rms 1; pixels from 0 to 255 have a standard deviation of about 70 around a mean of 120.
 WIDE, OFFSET, UNLIKE = 10.0, 5.0, 1e3
 PADDED = 0.1
-# A Gaussian has 1; one sample in ten moved by 10σ has 3; Laplace 1.4.
+# σ over that of the middle half: 1 for a Gaussian, 1.4 for Laplace, 3 if one sample in ten is moved by 10σ.
 HEAVY = 2.5
 MANY = 0.25  # of the channels
 FAR = 5.0  # in spreads of the middle half
@@ -26,7 +26,7 @@ FEW_BATCHES = 3
 
 
 def not_normalized(observed: Observations) -> Iterator[Finding]:
-    """Inputs on a scale that networks are not made for."""
+    """Inputs far from mean 0 and standard deviation 1."""
     given = observed.readings.input
     if not observed.has_data or not given.shape:
         return
@@ -45,22 +45,22 @@ def not_normalized(observed: Observations) -> Iterator[Finding]:
     if size <= WIDE and not far and not tiny and unlike < UNLIKE:
         return
     first = _first_norm(observed)
-    # A norm over the batch takes the scale of the whole input away, but not that of single features.
-    bears = first is not None and first.axes in ("batch", "instance") and first.calls and unlike < UNLIKE
+    # A norm over the batch removes the scale of the whole input, but not that of single features.
+    is_removed = first is not None and first.axes in ("batch", "instance") and first.calls and unlike < UNLIKE
     yield Finding(
-        "note" if bears else "warning",
+        "note" if is_removed else "warning",
         "input not normalized",
         "(batches)",
         "the inputs are far from mean 0 and standard deviation 1"
         + (
-            f"; {first.name} takes it away in training, but weights and learning rates feel it"
-            if bears and first
+            f"; {first.name} removes this in training, but it affects weights and learning rates"
+            if is_removed and first
             else ""
         ),
         evidence,
         "subtract the mean and divide by the standard deviation of the training data, feature by feature or channel by "
         "channel",
-        harm=0.0 if bears else 0.3,
+        harm=0.0 if is_removed else 0.3,
     )
 
 
@@ -69,7 +69,7 @@ def _first_norm(observed: Observations) -> NormReading | None:
 
 
 def padding(observed: Observations) -> Iterator[Finding]:
-    """Padding that counts in the statistics of a batch norm."""
+    """Padding that enters the statistics of a batch norm."""
     if observed.readings.input.padded <= PADDED or observed.synthetic:
         return
     hit = [r.name for r in observed.ran if r.axes in ("batch", "instance") and measures_batch(r.norm)]
@@ -78,40 +78,40 @@ def padding(observed: Observations) -> Iterator[Finding]:
             "warning",
             "padding counts",
             hit[0],
-            "sequences are padded, and the padding counts in its mean and variance",
+            "sequences are padded, and the padding enters its mean and variance",
             f"{percent(observed.readings.input.padded)} of the positions are padding",
-            "normalize each position by itself (LayerNorm), or give the mask to a layer of geonorm: norm(x, mask=mask)",
+            "normalize each position by itself (LayerNorm), or pass the mask to a geonorm layer: norm(x, mask=mask)",
             layers=hit,
             harm=observed.readings.input.padded,
         )
 
 
 def sorted_batches(observed: Observations) -> Iterator[Finding]:
-    """Batches that differ from each other more than chance allows, as sorted data do."""
+    """Batches that differ from each other by more than chance, as in sorted data."""
     if not observed.has_data:
         return
-    uses = [r for r in observed.ran if r.axes == "batch" and measures_batch(r.norm)]
-    if not uses or observed.readings.batches < FEW_BATCHES:
+    norms = [r for r in observed.ran if r.axes == "batch" and measures_batch(r.norm)]
+    if not norms or observed.readings.batches < FEW_BATCHES:
         return
-    evidence, sure = _by_labels(observed)
+    evidence, harm = _by_labels(observed)
     if not evidence:
-        evidence, sure = _by_means(uses)
+        evidence, harm = _by_means(norms)
     if evidence:
         yield Finding(
             "warning",
             "sorted batches",
             "(batches)",
-            "batches differ from each other more than chance allows, as if the data were sorted: the statistics of a "
-            "batch tell its class",
+            "batches differ from each other by more than chance, as if the data were sorted: the statistics of a batch "
+            "reveal its class",
             evidence,
             "shuffle the data: DataLoader(..., shuffle=True)",
-            harm=sure,
-            layers=[r.name for r in uses],
+            harm=harm,
+            layers=[r.name for r in norms],
         )
 
 
 def _by_labels(observed: Observations) -> tuple[str, float]:
-    """Whether the labels within a batch are alike: the chance that two samples of one batch share theirs."""
+    """Whether labels within a batch are alike: how often two samples of a batch share theirs; with the harm."""
     labels = [found for batch in observed.batches if (found := labels_of(batch)) is not None and len(found) > 1]
     if len(labels) < FEW_BATCHES or len(labels) != len(observed.batches):
         return "", 0.0
@@ -119,24 +119,24 @@ def _by_labels(observed: Observations) -> tuple[str, float]:
     classes = int(everything.max()) + 1
     if classes < 2 or classes > len(everything):
         return "", 0.0
-    overall = _alike(everything)
-    within = sum(_alike(found) for found in labels) / len(labels)
+    overall = _share_of_equal_pairs(everything)
+    within = sum(_share_of_equal_pairs(found) for found in labels) / len(labels)
     if within > overall + 0.5 * (1 - overall):
         return (
-            f"two samples of a batch share their label in {percent(within)} of cases, two of all batches in "
+            f"two samples of a batch share their label in {percent(within)} of cases, two of any batches in "
             f"{percent(overall)}"
         ), within
     return "", 0.0
 
 
-def _alike(labels: Tensor) -> float:
+def _share_of_equal_pairs(labels: Tensor) -> float:
     counts = labels.bincount().double()
     number = float(counts.sum())
     return float((counts * (counts - 1)).sum()) / max(number * (number - 1), 1.0)
 
 
 def _by_means(norms: list[NormReading]) -> tuple[str, float]:
-    """Variance between the means of batches over what samples drawn at random would give; 1 on average."""
+    """Variance of batch means over that expected of random samples, which is 1 on average; with the harm."""
     for reading in norms:
         batches = [batch for batch in reading.batches if batch.samples >= 8]
         if len(batches) < FEW_BATCHES:
@@ -150,20 +150,20 @@ def _by_means(norms: list[NormReading]) -> tuple[str, float]:
         ratio = (between / within)[usable]
         if not len(ratio):
             continue
-        # Channels go together, so the median is judged as if it were one channel: an F of (b − 1, many) degrees.
+        # Channels are correlated, so the median is judged like one channel: an F with (b − 1, many) degrees of freedom.
         usual = float(ratio.median())
         limit = 2.0 + 4.0 * NormalDist().inv_cdf(0.999) / math.sqrt(2 * (len(batches) - 1))
         if usual > limit:
-            return (
-                f"at {reading.name}, the means of batches vary {usual:.2g} times as much as those of random samples"
-            ), min(1.0, usual / (10 * limit))
+            return (f"at {reading.name}, the variance of batch means is {usual:.2g} times that of random samples"), min(
+                1.0, usual / (10 * limit)
+            )
     return "", 0.0
 
 
 def outliers(observed: Observations) -> Iterator[Finding]:
-    """Places of the data that are far out in most channels, and so many channels whose σ they have blown up.
+    """Positions that are outliers in most channels, and inflate σ of many.
 
-    A channel that answers to one class of the data has heavy tails too. Broken samples show in most channels at once.
+    A channel that responds to one class has heavy tails too. Broken samples show in most channels at once.
     """
     if not observed.has_data:
         return
@@ -172,7 +172,7 @@ def outliers(observed: Observations) -> Iterator[Finding]:
             continue
         low, middle, high = reading.moments.quartiles()
         sigma, robust = reading.moments.var.sqrt(), (high - low) / 1.349  # equal for a Gaussian
-        usable = robust > 1e-3 * sigma  # zeros behind a ReLU have no middle half
+        usable = robust > 1e-3 * sigma  # with many zeros, as after a ReLU, the quartiles coincide
         if not bool(usable.any()):
             continue
         far = (reading.moments.sample() - middle[:, None]).abs()[usable] > FAR * robust[usable, None]
@@ -183,18 +183,19 @@ def outliers(observed: Observations) -> Iterator[Finding]:
         if not 0 < share < 0.25 or len(channels) < MANY * len(weight):
             continue
         norm = reading.norm
-        bears = getattr(norm, "spread", None) == "robust" or getattr(norm, "guard", None) is not None
-        spoiled = "they shift the mean and inflate the spread, and all other samples are squeezed together"
+        is_robust = getattr(norm, "spread", None) == "robust" or getattr(norm, "guard", None) is not None
+        damage = "they shift the mean and inflate the spread, and all other samples are squeezed together"
         worst = int(weight.argmax())
         yield Finding(
-            "note" if bears else "warning",
+            "note" if is_robust else "warning",
             "outliers",
             reading.name,
-            f"a few samples are far out in most channels: {'this norm resists them' if bears else spoiled}",
-            f"{100 * share:.2g} % of the values; {part(len(channels), len(weight))} ({some(channels, 3)}) have σ above "
-            f"{HEAVY:g} times that of the middle half, channel {worst} {float(weight[worst]):.2g} times",
+            f"a few samples are outliers in most channels: {'this norm resists them' if is_robust else damage}",
+            f"{100 * share:.2g} % of the values; {channel_fraction(len(channels), len(weight))} "
+            f"({channel_list(channels, 3)}) have σ above {HEAVY:g} times that of the middle half; in channel {worst} "
+            f"it is {float(weight[worst]):.2g} times",
             "geonorm.screen(model, batches) names the samples"
-            + ("" if bears else "; geonorm.convert(model, 'guardbn') resists them"),
+            + ("" if is_robust else "; geonorm.convert(model, 'guardbn') resists them"),
             channels,
-            harm=0.0 if bears else min(1.0, float(weight.median()) / 10),
+            harm=0.0 if is_robust else min(1.0, float(weight.median()) / 10),
         )

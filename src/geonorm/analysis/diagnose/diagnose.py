@@ -17,12 +17,12 @@ from ..batch_width import batch_width
 from ..readings import Readings
 from ..sphere import spheres_in
 from ..watch import read
-from .checks import findings, noticed
-from .common_causes import folded
+from .checks import detectable_faults, findings
+from .common_causes import group_by_cause
 from .diagnosis import Diagnosis, Histogram, Overview
 from .evaluation import Evaluation, evaluate
 from .finding import Finding, by_harm
-from .fixes import mended
+from .fixes import fixed_copy
 from .observations import Observations
 
 _MOST_BATCHES = 16
@@ -42,18 +42,18 @@ def diagnose(
     Looks at parameters, buffers and settings, and runs the batches: once with the statistics of each batch, once in
     evaluation, and once each for ``batch_width`` and ``activation_effect``. Where evaluation and training disagree,
     copies are recalibrated to see what that changes; ``passes`` counts all of it. A finding says what is wrong, where,
-    by which evidence, and what to do; what follows from another finding is told under it. The model is not changed.
+    the evidence for it, and what to do; consequences of another finding are listed under it. The model is not changed.
 
     Args:
         model: any model, in the mode it is used in: a norm in evaluation inside a model in training is a finding.
         batches: a batch or an iterable of batches, of which the first 16 are used. Batches of the size and the kind
-            that the model is trained with tell most; with labels, ``(input, labels)``, accuracy is told too. From 16
-            samples on, stale statistics are told from noise; from 3 batches on, sorted ones are noticed.
-        forward: how to call the model on a batch, ``forward(model, batch)``, where its first entry is not enough.
-        synthetic: the inputs are made up: leave out what depends on the data.
-        lr: the learning rate of the training, for weights that have grown too long for it.
-        fix: apply the cures that are safe to a copy, and diagnose that too: ``fixed`` is the copy, ``after`` its
-            diagnosis, ``done`` what was done.
+            that the model is trained with tell most; with labels, ``(input, labels)``, accuracy is reported too. It
+            takes 16 samples to distinguish stale statistics from noise, and 3 batches to notice sorted ones.
+        forward: how to call the model on a batch, ``forward(model, batch)``, if it needs more than the first entry.
+        synthetic: the inputs are random: skip the checks that depend on the data.
+        lr: the learning rate of the training, to find weights that have grown too large for it.
+        fix: apply the safe fixes to a copy and diagnose that too: ``fixed`` is the copy, ``after`` its diagnosis, and
+            ``done`` lists what was changed.
 
     Examples:
         >>> import torch
@@ -62,14 +62,14 @@ def diagnose(
         >>> for finding in diagnose(model, torch.randn(32, 4)).findings:
         ...     print(finding.severity, finding.layer, finding.what)
         warning 1 momentum is 0: the running statistics never follow the data
-        note 0 its bias has no effect, because the norm behind it subtracts the mean; it only costs memory
+        note 0 its bias has no effect, because the norm after it subtracts the mean; it only costs memory
     """
-    # Within inference mode nothing can be differentiated, which activation_effect needs.
+    # activation_effect needs gradients, which inference mode does not allow.
     with torch.inference_mode(False), torch.random.fork_rng():
-        kept = [_ordinary(batch) for batch in itertools.islice(filled_batches(batches), _MOST_BATCHES)]
+        kept = [_without_inference_tensors(batch) for batch in itertools.islice(filled_batches(batches), _MOST_BATCHES)]
         found = _diagnose(model, kept, forward, synthetic, lr)
         if fix:
-            found.fixed, found.done, fitting = mended(model, found.findings, kept, forward)
+            found.fixed, found.done, fitting = fixed_copy(model, found.findings, kept, forward)
             found.after = _diagnose(found.fixed, fitting, forward, synthetic, lr)
         return found
 
@@ -80,29 +80,29 @@ def _diagnose(
     check_readable(model, "diagnose")
     readings = read(model, batches, forward, strict=False, spheres_once=True)
     missing: dict[str, str] = {}
-    widths = lasting = None
+    widths = effect = None
     evaluation = Evaluation()
     if readings.failure:
         missing = dict.fromkeys(("evaluation", "batch_width", "activation_effect"), readings.failure)
     else:
-        widths = _attempt(batch_width, missing, model, batches, forward)
-        lasting = _attempt(activation_effect, missing, model, batches, forward)
-        evaluation = _attempt(evaluate, missing, model, batches, forward, readings) or evaluation
-    observed = Observations(model, batches, forward, readings, evaluation, widths, lasting, synthetic, lr)
+        widths = _run_or_note_error(batch_width, missing, model, batches, forward)
+        effect = _run_or_note_error(activation_effect, missing, model, batches, forward)
+        evaluation = _run_or_note_error(evaluate, missing, model, batches, forward, readings) or evaluation
+    observed = Observations(model, batches, forward, readings, evaluation, widths, effect, synthetic, lr)
     before = {name: near.before for name, near in readings.graph.norms.items() if near.before}
-    causes = folded(findings(observed), before, list(observed.modules))
+    causes = group_by_cause(findings(observed), before, list(observed.modules))
     return Diagnosis(
         causes,
         _overview(readings, causes),
         evaluation,
         spheres_in(readings),
         widths,
-        lasting,
+        effect,
         missing,
-        noticed(synthetic),
+        detectable_faults(synthetic),
         type(model).__name__,
         readings.samples,
-        1 + (widths is not None) + (lasting is not None) + evaluation.passes,
+        1 + (widths is not None) + (effect is not None) + evaluation.passes,
         synthetic,
     )
 
@@ -131,13 +131,13 @@ def _overview(readings: Readings, causes: Sequence[Finding]) -> list[Overview]:
     return layers
 
 
-def _ordinary(batch: Any) -> Any:
-    """A batch whose tensors may take part in anything, also if they were made in inference mode."""
+def _without_inference_tensors(batch: Any) -> Any:
+    """The batch with copies of tensors made in inference mode, which autograd refuses."""
     return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) and leaf.is_inference() else leaf, batch)
 
 
-def _attempt(function: Any, missing: dict[str, str], *args: Any) -> Any:
-    """A diagnostic; or ``None``, and in ``missing`` the reason why: the others are still worth having."""
+def _run_or_note_error(function: Any, missing: dict[str, str], *args: Any) -> Any:
+    """The result of a diagnostic; if it fails, ``None``, and the error goes into ``missing``: the others still run."""
     name = {"evaluate": "evaluation"}.get(function.__name__, function.__name__)
     try:
         return function(*args)

@@ -1,4 +1,4 @@
-"""What ``diagnose`` found, for people: as text, as a page, as plain values."""
+"""The result of ``diagnose``: as text, as a page, as plain values."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from ..batch_width import BatchWidth
 from ..behaviour import percent
 from ..sphere import Sphere
 from .evaluation import Evaluation
-from .finding import SEVERITIES, Finding, names
+from .finding import SEVERITIES, Finding, layer_list
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_TOLD = 10  # of the faults that would have been noticed
+_MOST_LISTED = 10  # of the faults that would have been noticed
 _COLORS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;34m", "good": "\x1b[1;32m"}
 
 
 @dataclass
 class Overview:
-    """One norm in a line.
+    """One norm, in one line.
 
     Attributes:
         name: its name in the model.
         kind: its class.
-        channels: how many; ``None`` if it does not say.
-        operation: name of the operation whose output it takes, where that is known.
+        channels: number of channels; ``None`` if unknown.
+        operation: name of the operation before it, if known.
         calls: how often it ran.
         tracked: whether it keeps running statistics.
-        findings: how many findings are about it, or about that operation.
+        findings: number of findings about it or about that operation.
         worst: the highest severity among them; empty if there are none.
-        input: histogram of what reaches it.
+        input: histogram of its input.
         gamma: histogram of γ; ``None`` without γ.
     """
 
@@ -60,7 +60,7 @@ class Overview:
 
 @dataclass
 class Histogram:
-    """How often values fall into equal steps from the lowest to the highest."""
+    """Counts of values in bins of equal width from the lowest to the highest."""
 
     low: float
     high: float
@@ -68,7 +68,7 @@ class Histogram:
 
     @staticmethod
     def of(values: Tensor | None, steps: int = 32) -> Histogram | None:
-        """Of finite values; ``None`` if there are none, or if all are the same."""
+        """Histogram of the finite values; ``None`` if there are none, or if all are equal."""
         if values is None:
             return None
         values = values.detach().flatten().float().cpu()
@@ -84,17 +84,17 @@ class Diagnosis(Result):
     """What ``diagnose`` found.
 
     Attributes:
-        findings: what is wrong or worth knowing, one for each root cause, the most severe and harmful first.
-        layers: the norms, each in a line.
-        evaluation: how the network answers in evaluation and in training.
-        sphere, batch_width, activation_effect: the diagnostics it rests on; ``None`` where one could not be taken.
-        missing: diagnostics that could not be taken, with the reason.
-        noticed: what the checks would have noticed.
+        findings: faults and notes, one for each root cause, the most severe and harmful first.
+        layers: the norms, one line each.
+        evaluation: outputs in evaluation compared with outputs in training.
+        sphere, batch_width, activation_effect: the underlying diagnostics; ``None`` if one failed.
+        missing: diagnostics that failed, with the reason.
+        noticed: the faults that the checks would have noticed.
         model: class of the model.
-        samples: how many samples were looked at.
+        samples: number of samples.
         passes: how often the batches went through the model.
-        synthetic: whether the inputs were made up.
-        done: with ``fix=True``, what was done to the copy.
+        synthetic: whether the inputs were random.
+        done: with ``fix=True``, the changes made to the copy.
         after: with ``fix=True``, the diagnosis of the copy.
         fixed: with ``fix=True``, the copy.
     """
@@ -118,16 +118,16 @@ class Diagnosis(Result):
     @property
     def survival(self) -> ActivationEffect | None:
         """The old name of ``activation_effect``, until 0.3."""
-        message = "Diagnosis.survival is now Diagnosis.activation_effect; survival will go in 0.3"
+        message = "Diagnosis.survival is now Diagnosis.activation_effect; survival will be removed in 0.3"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         return self.activation_effect
 
     def alarms(self) -> list[Finding]:
-        """Errors and warnings: what a healthy network does not have."""
+        """Errors and warnings; a healthy network has none."""
         return [finding for finding in self.findings if finding.severity != "note"]
 
     def counts(self) -> dict[str, int]:
-        """How many findings of each severity."""
+        """Number of findings of each severity."""
         return {severity: sum(f.severity == severity for f in self.findings) for severity in SEVERITIES}
 
     def head(self) -> Sequence[str]:
@@ -148,7 +148,7 @@ class Diagnosis(Result):
         return self.text()
 
     def text(self, width: int | None = None, color: bool = False) -> str:
-        """The findings in words, wrapped to a width (that of the terminal, or 100), in colour if asked for."""
+        """The findings as text, wrapped to a width (that of the terminal, or 100), in colour if requested."""
         width = width or _terminal_width()
         write = _Writer(width, color)
         counts = ", ".join(f"{number} {severity}{'s' * (number != 1)}" for severity, number in self.counts().items())
@@ -167,7 +167,7 @@ class Diagnosis(Result):
         if self.missing:
             write.line("")
         for name, reason in self.missing.items():
-            write.line(f"* {name} was not taken: {reason}")
+            write.line(f"* {name} failed: {reason}")
         return "\n".join(write.lines).rstrip()
 
     def _repr_html_(self) -> str:
@@ -176,24 +176,24 @@ class Diagnosis(Result):
         if not self.findings:
             return f"<p>{escape(head)}</p><p><b>Healthy</b>: no fault was found.</p>"
         rows = [(f.severity, f.layer, f.kind, f.what, f.evidence, f.advice) for f in self.findings]
-        columns = ("severity", "layer", "fault", "what", "seen by", "what to do")
+        columns = ("severity", "layer", "fault", "description", "evidence", "what to do")
         return f"<p>{escape(head)}</p>{html_table(columns, rows)}"
 
     def agreement(self) -> str:
-        """How evaluation and training agree, in a sentence; empty if there is nothing to compare."""
+        """One sentence on how far evaluation and training agree; empty if there is nothing to compare."""
         found = self.evaluation.agreement
         if found is None or self.synthetic:
             return ""
-        said = (
+        sentence = (
             f"Evaluation and training agree on {percent(1 - found.predictions.share)} of the samples"
             if (found.predictions is not None)
             else f"Outputs in evaluation and in training differ by {percent(found.moved)} of their spread"
         )
         now = self.evaluation.now
-        return said + ("." if now is None else f"; accuracy in evaluation {percent(now.share)}.")
+        return sentence + ("." if now is None else f"; accuracy in evaluation {percent(now.share)}.")
 
     def plot(self) -> Figure:
-        """How many findings each layer has, by severity."""
+        """Number of findings of each layer, by severity."""
         drawn = figure(7.0, 1.0 + 0.25 * max(len(self.layers), 4))
         axes = drawn.subplots()
         named = list(dict.fromkeys([*[layer.name for layer in self.layers], *[f.layer for f in self.findings]]))
@@ -223,14 +223,14 @@ def _terminal_width() -> int:
 
 
 class _Writer:
-    """Lines of a diagnosis."""
+    """Writes a diagnosis line by line."""
 
     def __init__(self, width: int, color: bool) -> None:
         self.width, self.color = width, color
         self.lines: list[str] = []
 
     def line(self, text: str, indent: int = 0) -> None:
-        """A sentence, wrapped between words."""
+        """Add a sentence, wrapped between words."""
         space = " " * indent
         wrapped = textwrap.wrap(
             text.replace(" %", "\u00a0%"),  # a line does not begin with %
@@ -242,46 +242,51 @@ class _Writer:
         )
         self.lines += [line.replace("\u00a0%", " %") for line in wrapped] or [""]
 
-    def tinted(self, text: str, kind: str) -> str:
-        """In the colour of a severity."""
+    def colored(self, text: str, kind: str) -> str:
+        """The text in the colour of a severity."""
         return f"{_COLORS[kind]}{text}\x1b[0m" if self.color else text
 
     def finding(self, finding: Finding, indent: int = 0) -> None:
-        """One of them, with its consequences."""
+        """Add a finding with its consequences."""
         others = [layer for layer in finding.layers if layer != finding.layer]
-        also = f" (and in {names(others, 3)})" if others else ""
-        head = f"{self.tinted(finding.severity.upper(), finding.severity)}  {finding.layer}: {finding.kind}"
+        also = f" (and in {layer_list(others, 3)})" if others else ""
+        head = f"{self.colored(finding.severity.upper(), finding.severity)}  {finding.layer}: {finding.kind}"
         self.lines += ["", f"{' ' * indent}{head}"]
         self.line(f"{finding.what[:1].upper()}{finding.what[1:]}{also}.", indent + 2)
-        self.line(f"Seen by: {finding.evidence}.", indent + 2)
+        self.line(f"Evidence: {finding.evidence}.", indent + 2)
         self.line(f"What to do: {finding.advice}.", indent + 2)
         if finding.consequences:
             follows = "; ".join(f"{f.kind} at {f.layer} ({f.what})" for f in finding.consequences)
             self.line(f"It also explains: {follows}.", indent + 2)
 
     def healthy(self, diagnosis: Diagnosis) -> None:
-        """What was checked, and how sharply."""
+        """Add what was checked, and how small a fault would have been noticed."""
         if not diagnosis.layers:
-            self.lines += ["", "It has no norms; no fault was found elsewhere."]
+            self.lines += ["", "The model has no norms; no fault was found elsewhere."]
             return
-        self.lines += ["", self.tinted("Healthy", "good") + ": no fault was found."]
-        first, rest = diagnosis.noticed[:_TOLD], len(diagnosis.noticed) - _TOLD
+        self.lines += ["", self.colored("Healthy", "good") + ": no fault was found."]
+        first, rest = diagnosis.noticed[:_MOST_LISTED], len(diagnosis.noticed) - _MOST_LISTED
         more = f"; and {rest} other faults (`noticed` lists them)" if rest > 0 else ""
         self.line(f"Would have noticed: {'; '.join(first)}{more}.", 2)
 
     def fixed(self, diagnosis: Diagnosis) -> None:
-        """Before and after."""
+        """Add the state before and after the fixes."""
         after = diagnosis.after
         assert after is not None
         self.lines.append("")
         if not diagnosis.done:
-            self.line("Nothing here has a cure that is safe without asking you; the copy is as the model was.")
+            self.line("None of these faults can be fixed safely without your decision; the copy is unchanged.")
             return
-        self.line(f"Mended in a copy: {'; '.join(diagnosis.done)}.")
+        self.line(f"Fixed in a copy: {'; '.join(diagnosis.done)}.")
         now, then = diagnosis.evaluation.now, after.evaluation.now
         if now is not None and then is not None:
             self.line(f"Accuracy in evaluation: {percent(now.share)} before, {percent(then.share)} after.", 2)
         elif (one := diagnosis.evaluation.agreement) and (other := after.evaluation.agreement):
             self.line(f"Evaluation against training: before, {one}; after, {other}.", 2)
         left = after.alarms()
-        self.line(f"Left: {', '.join(f'{f.kind} at {f.layer}' for f in left)}." if left else "No alarm is left.", 2)
+        self.line(
+            f"Remaining: {', '.join(f'{f.kind} at {f.layer}' for f in left)}."
+            if left
+            else "No errors or warnings remain.",
+            2,
+        )

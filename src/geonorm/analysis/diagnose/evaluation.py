@@ -1,7 +1,7 @@
-"""Evaluation against training: does a network answer the same with its running statistics as with those of the batch?
+"""Evaluation against training: does a network give the same outputs with running statistics as with batch statistics?
 
-Three answers to the same samples are compared: in evaluation, as the network is; with the statistics of each batch, as
-in training; and in evaluation again after a copy was recalibrated on these samples.
+Three outputs for the same samples are compared: in evaluation, with the network unchanged; with the statistics of each
+batch, as in training; and in evaluation after a copy was recalibrated on these samples.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ...surgery.recalibrate import recalibrate
 from ..behaviour import Change, accuracy, answers, compare
 from ..readings import NormReading, Readings
 
-# Worth a closer look, which costs some passes.
+# Above these, a closer look is worth a few more passes.
 _SUSPICIOUS_SHARE, _SUSPICIOUS_MOVE, _SUSPICIOUS_LAYER = 0.02, 0.1, 0.5
 
 
 @dataclass
 class Evaluation:
-    """How a network in evaluation compares with itself in training.
+    """A network in evaluation compared with itself in training.
 
     Attributes:
-        agreement: change of the answers from evaluation to batch statistics; ``None`` if there is nothing to compare.
-        gap: change of the answers in evaluation when the statistics are recalibrated; ``None`` if that was not needed.
+        agreement: change of the outputs from evaluation to batch statistics; ``None`` if there is nothing to compare.
+        gap: change of the outputs in evaluation after recalibration; ``None`` if that was not needed.
         cured: change from the recalibrated evaluation to batch statistics.
-        noise: how far statistics from so few samples move the answers: the change between two halves of the samples, by
-            half. Share of predictions and movement.
-        now, then: accuracy in evaluation before and after; ``None`` without labels.
-        local: per norm, how far its output in evaluation is from its output in training when its input is right: rms
+        noise: how far statistics from so few samples move the outputs: half the change between two halves of the
+            samples. Share of predictions, and movement.
+        now, then: accuracy in evaluation before and after recalibration; ``None`` without labels.
+        local: for each norm, how far its output in evaluation is from its output in training on the same input: rms
             over channels, in units of γ.
         passes: how often the batches went through the model.
     """
@@ -52,7 +52,7 @@ class Evaluation:
     passes: int = 0
 
     def harm(self) -> float:
-        """The share of answers that stale statistics spoil, beyond what noise explains; 0 if that cannot be told."""
+        """The share of outputs that stale statistics spoil, beyond what noise explains; 0 if that is unknown."""
         if self.gap is None:
             return 0.0
         share, moved = self.noise
@@ -81,23 +81,23 @@ def evaluate(model: nn.Module, batches: Sequence[Any], forward: Forward | None, 
     found.now = accuracy(as_is, batches)
     if found.agreement is None or not _is_suspicious(found):
         return found
-    mended = _recalibrated(twin, batches, batches, forward)
+    recalibrated = _recalibrated_answers(twin, batches, batches, forward)
     found.passes += 2
-    found.gap, found.cured = compare(as_is, mended), compare(mended, readings.answers)
-    found.then = accuracy(mended, batches)
+    found.gap, found.cured = compare(as_is, recalibrated), compare(recalibrated, readings.answers)
+    found.then = accuracy(recalibrated, batches)
     halves = _halves(batches)
     if halves is not None:
-        one, other = (_recalibrated(twin, half, batches, forward) for half in halves)
+        one, other = (_recalibrated_answers(twin, half, batches, forward) for half in halves)
         found.passes += 3
         between = compare(one, other)
-        if between is not None:  # half of the samples each, and two of them: twice the noise of all
+        if between is not None:  # two estimates from half of the samples each: twice the noise of all samples
             share = 0.0 if between.predictions is None else between.predictions.share
             found.noise = share / 2, between.moved / 2
     return found
 
 
 def mismatch(reading: NormReading) -> float:
-    """How far a norm's output in evaluation is from its output in training, for the input that it got in training."""
+    """How far a norm's output in evaluation is from its output in training, on the same input."""
     norm: Any = reading.norm
     if reading.axes != "batch" or not reading.moments.batches or is_frozen(norm):
         return 0.0
@@ -119,14 +119,14 @@ def _is_suspicious(found: Evaluation) -> bool:
     return found.agreement.moved > _SUSPICIOUS_MOVE or max(found.local.values()) > _SUSPICIOUS_LAYER
 
 
-def _recalibrated(
+def _recalibrated_answers(
     twin: nn.Module, measured: Sequence[Any], asked: Sequence[Any], forward: Forward | None
 ) -> list[Tensor | None]:
-    """What a copy of the model answers in evaluation, with the statistics of some batches."""
-    mended = copy_of(twin)
+    """Outputs in evaluation for the batches ``asked``, of a copy recalibrated on the batches ``measured``."""
+    copied = copy_of(twin)
     with without_bars():
-        recalibrate(mended, [batch for batch in measured if not _is_single(batch)] or measured, forward)
-    return answers(mended.eval(), asked, forward)
+        recalibrate(copied, [batch for batch in measured if not _is_single(batch)] or measured, forward)
+    return answers(copied.eval(), asked, forward)
 
 
 def _is_single(batch: Any) -> bool:
@@ -136,7 +136,7 @@ def _is_single(batch: Any) -> bool:
 
 
 def _halves(batches: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
-    """Two halves of the samples; ``None`` if there are too few to tell noise."""
+    """Two halves of the samples; ``None`` if there are too few to estimate the noise."""
     if len(batches) >= 2:
         return list(batches[::2]), list(batches[1::2])
     x = input_of(batches[0])
@@ -149,9 +149,11 @@ def _halves(batches: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
     return None
 
 
-def only_layer(model: nn.Module, name: str, batches: Sequence[Any], forward: Forward | None) -> list[Tensor | None]:
-    """What a copy of the model answers in evaluation when one norm alone is recalibrated."""
-    mended = copy_of(model)
+def answers_with_one_recalibrated(
+    model: nn.Module, name: str, batches: Sequence[Any], forward: Forward | None
+) -> list[Tensor | None]:
+    """Outputs in evaluation of a copy of the model in which only one norm is recalibrated."""
+    copied = copy_of(model)
     with without_bars(), torch.no_grad():
-        recalibrate(mended, batches, forward, where=lambda other, _: other == name)
-    return answers(mended.eval(), batches, forward)
+        recalibrate(copied, batches, forward, where=lambda other, _: other == name)
+    return answers(copied.eval(), batches, forward)

@@ -1,4 +1,4 @@
-"""Cures that are safe: they bring back what the network was meant to do, and decide nothing that is for a person."""
+"""Safe fixes: they restore what the network was meant to do, and leave every real decision to a person."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ...surgery.recalibrate import recalibrate
 from .finding import Finding
 
 
-def mended(
+def fixed_copy(
     model: nn.Module, findings: Sequence[Finding], batches: Sequence[Any], forward: Forward | None
 ) -> tuple[nn.Module, list[str], list[Any]]:
-    """A copy with all safe cures applied, what was done, and batches that fit the copy."""
+    """A copy with all safe fixes applied, the list of changes, and the batches in the dtype of the copy."""
     wanted: dict[str, list[str]] = {}
     for finding in findings:
         for one in (finding, *finding.consequences):
@@ -66,12 +66,12 @@ def _freeze(model: nn.Module, layers: Sequence[str]) -> str:
 
 @torch.no_grad()
 def _remove_bias(model: nn.Module, layers: Sequence[str]) -> str:
-    """The norm behind subtracts it; in evaluation it is part of the running mean."""
+    """Remove biases that the next norm subtracts; the running mean, which includes them, is corrected."""
     modules = dict(model.named_modules())
-    behind = {near.before: modules[name] for name, near in trace(model).norms.items() if near.before}
+    norm_after = {near.before: modules[name] for name, near in trace(model).norms.items() if near.before}
     for name in layers:
         operation: Any = modules[name]
-        norm: Any = behind.get(name)
+        norm: Any = norm_after.get(name)
         if norm is None or operation.bias is None:
             continue
         for buffer in ("running_mean", "running_center"):
@@ -88,7 +88,7 @@ def _rescale(model: nn.Module, layers: Sequence[str]) -> str:
     project_scale_invariant(model.train(), radius=1.0)
     for module, mode in modes:
         module.training = mode
-    return "weights in front of norms rescaled to length 1"
+    return "weights before norms rescaled to length 1"
 
 
 _CURES: dict[str, Callable[[nn.Module, Sequence[str]], str]] = {

@@ -1,4 +1,4 @@
-"""Where norms stand: behind another norm, on the logits, over the wrong axis, in several places, behind dropout."""
+"""Where norms are: after another norm, on the logits, over the wrong axis, in several places, after dropout."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .observations import Observations, never_measured
 _SHIFTED = 1.1  # variance with dropout over that without
 
 
-def idle(observed: Observations) -> Iterator[Finding]:
-    """Norms that no batch went through, or that could not be read."""
+def unused_norms(observed: Observations) -> Iterator[Finding]:
+    """Norms that never ran, or whose input could not be read."""
     if observed.readings.failure:
         return
     for reading in observed.readings.norms.values():
@@ -31,17 +31,19 @@ def idle(observed: Observations) -> Iterator[Finding]:
                 "note",
                 "never ran",
                 reading.name,
-                "no batch went through this norm",
+                "this norm never ran",
                 "0 calls",
                 "remove it if it is not needed",
             )
         elif reading.unread and not reading.bad:
-            what = "its input could not be interpreted here"
-            yield Finding("note", "not read", reading.name, what, reading.unread, "nothing; it is left out")
+            what = "its input could not be interpreted"
+            yield Finding(
+                "note", "not read", reading.name, what, reading.unread, "nothing; the other checks skip this norm"
+            )
 
 
 def norm_after_norm(observed: Observations) -> Iterator[Finding]:
-    """A norm that takes away what the one before has learned."""
+    """A norm that undoes what the one before it has learned."""
     for reading in observed.ran:
         first = observed.readings.norms.get(reading.after) if reading.after else None
         if first is None or not _undoes(reading, first):
@@ -50,20 +52,21 @@ def norm_after_norm(observed: Observations) -> Iterator[Finding]:
             "warning",
             "norm after norm",
             reading.name,
-            f"it normalizes what {first.name} has just normalized: γ and β of the first have no effect but their sign",
-            f"{type(first.norm).__name__} → {type(reading.norm).__name__}, nothing between",
+            f"it normalizes the output of {first.name} again: γ and β of {first.name} have no effect, except for the "
+            "sign of γ",
+            f"{type(first.norm).__name__} → {type(reading.norm).__name__}, nothing in between",
             "remove one of them",
         )
 
 
 def _undoes(second: NormReading, first: NormReading) -> bool:
-    """Whether a norm takes away the γ and β of the one before: each channel by itself, by what it measures."""
+    """Whether a norm cancels γ and β of the one before: both work per channel, and it uses batch statistics."""
     by_channel = second.axes in ("batch", "instance") and second.axes == first.axes
     return by_channel and measures_batch(second.norm)
 
 
 def on_the_logits(observed: Observations) -> Iterator[Finding]:
-    """A norm whose output is the model's, in a classifier."""
+    """A norm as the last layer of a classifier."""
     labels = [labels_of(batch) for batch in observed.batches]
     classes = max((int(found.max()) + 1 for found in labels if found is not None), default=0)
     for reading in observed.ran:
@@ -72,30 +75,30 @@ def on_the_logits(observed: Observations) -> Iterator[Finding]:
         scores = next((answer for answer in observed.readings.answers if answer is not None), None)
         if scores is None or scores.dim() != 2 or scores.shape[1] < max(2, classes):
             continue
-        sure = bool(classes) and scores.shape[1] <= 20 * classes
-        if not sure and not _narrows(observed, reading.name):
+        has_classes = bool(classes) and scores.shape[1] <= 20 * classes
+        if not has_classes and not _narrows(observed, reading.name):
             continue
         yield Finding(
-            "warning" if sure else "note",
+            "warning" if has_classes else "note",
             "norm on the logits",
             reading.name,
-            "the last layer is a norm: it fixes the scale of the scores, and with it how sure the network can be"
+            "the last layer is a norm: it fixes the scale of the scores, which limits how confident the network can be"
             + ("" if reading.axes != "batch" else ", and lets the samples of a batch change each other's scores"),
-            f"the model's output is that of {type(reading.norm).__name__}, {scores.shape[1]} scores",
-            "remove it" if sure else "remove it if these are scores of classes; nothing, if they are features",
-            harm=0.3 if sure else 0.0,
+            f"the model returns the output of {type(reading.norm).__name__}, {scores.shape[1]} scores",
+            "remove it" if has_classes else "remove it if these are class scores; nothing, if they are features",
+            harm=0.3 if has_classes else 0.0,
         )
 
 
 def _narrows(observed: Observations, norm: str) -> bool:
-    """Whether the layer in front of a norm gives fewer channels than it takes, as a classifier's last one does."""
+    """Whether the layer before a norm has fewer outputs than inputs, as a classifier's last one does."""
     near = observed.readings.graph.norms.get(norm)
     operation = None if near is None or near.before is None else observed.modules[near.before]
     return is_operation(operation) and output_channels(operation) < input_channels(operation)
 
 
 def wrong_axis(observed: Observations) -> Iterator[Finding]:
-    """A norm that takes another dimension for the channels than the layer that made its input."""
+    """A norm that expects the channels in a different dimension than the layer before it has them."""
     for reading in observed.ran:
         norm: Any = reading.norm
         if len(reading.channels) != 1 or reading.dimensions < 3:
@@ -113,15 +116,15 @@ def wrong_axis(observed: Observations) -> Iterator[Finding]:
             "warning",
             "wrong axis",
             reading.name,
-            f"it takes dimension {own} for the channels, but the layer before it has them in dimension {channels}",
+            f"it expects the channels in dimension {own}, but the layer before it has them in dimension {channels}",
             f"{type(norm).__name__} on an input of {reading.dimensions} dimensions",
-            "move the channels: x.transpose(1, -1) before and after it, or use the norm of that layout",
+            "move the channels: x.transpose(1, -1) before and after it, or use the norm for that layout",
             harm=0.5,
         )
 
 
 def shared(observed: Observations) -> Iterator[Finding]:
-    """A norm with running statistics that stands in several places."""
+    """A norm with running statistics that is used in several places."""
     for reading in observed.ran:
         if (
             not keeps_statistics(reading.norm)
@@ -129,37 +132,39 @@ def shared(observed: Observations) -> Iterator[Finding]:
             or reading.calls <= observed.readings.batches
         ):
             continue
-        apart = 0.0
+        difference = 0.0
         for one in reading.places[1:]:
             first = reading.places[0]
             if one.mean.shape == first.mean.shape:
                 eps = float(getattr(reading.norm, "eps", 0.0))
                 scale = (first.var + eps).sqrt()
                 off = ((one.mean - first.mean) / scale).square() + ((one.var + eps).sqrt() / scale - 1).square()
-                apart = max(apart, float(off.mean().sqrt()))
-        different = apart > 0.5
+                difference = max(difference, float(off.mean().sqrt()))
+        different = difference > 0.5
         yield Finding(
             "warning" if different else "note",
             "shared norm",
             reading.name,
             "it is used in several places: its running statistics are a mixture"
-            + (" that fits none of them" if different else ", which fits as long as all see the same"),
-            f"{reading.calls} calls in {observed.readings.batches} batches"
-            + (f"; what reaches them differs by {apart:.2g} σ (rms over channels)" if apart else ""),
+            + (" that fits none of them" if different else ", which fits as long as the inputs are alike"),
+            f"{reading.calls} calls in {observed.readings.batches} batch{'es' * (observed.readings.batches != 1)}"
+            + (f"; the inputs differ by {difference:.2g} σ (rms over channels)" if difference else ""),
             "give each place its own norm",
-            harm=min(1.0, apart / 2) if different else 0.0,
+            harm=min(1.0, difference / 2) if different else 0.0,
         )
 
 
 def dropout(observed: Observations) -> Iterator[Finding]:
-    """Running variances that were measured behind dropout, which evaluation does not have."""
+    """Running variances measured after dropout, which evaluation does not apply."""
     names = {r.name: r.dropout for r in observed.ran if r.axes == "batch" and keeps_statistics(r.norm) and r.dropout}
     names = {name: {layer: p for layer, p in given.items() if p > 0} for name, given in names.items()}
     names = {name: given for name, given in names.items() if given}
     if not names or observed.readings.failure:
         return
     ratios = _variance_ratios(observed, set(names))
-    shifted = {name: ratio for name, ratio in ratios.items() if ratio > _SHIFTED and _follows(observed, name, ratio)}
+    shifted = {
+        name: ratio for name, ratio in ratios.items() if ratio > _SHIFTED and _includes_dropout(observed, name, ratio)
+    }
     if not shifted:
         return
     worst = max(shifted, key=lambda name: shifted[name])
@@ -168,18 +173,18 @@ def dropout(observed: Observations) -> Iterator[Finding]:
         "note",
         "variance shift",
         worst,
-        "dropout in front of it raises the variance in training and not in evaluation: its running variance is too "
+        "dropout before it raises the variance in training but not in evaluation: its running variance is too "
         "large for evaluation",
-        f"variance with dropout (p={p:g} at {layer}) is {shifted[worst]:.2f} times that without, in the median channel",
-        "move the dropout behind the last norm, or geonorm.recalibrate(model, batches) after training",
+        f"in the median channel, dropout (p={p:g} at {layer}) multiplies the variance by {shifted[worst]:.2f}",
+        "move the dropout after the last norm, or geonorm.recalibrate(model, batches) after training",
         cure="recalibrate",
         layers=sorted(shifted, key=lambda name: -shifted[name]),
         harm=min(1.0, shifted[worst] - 1) * 0.1,
     )
 
 
-def _follows(observed: Observations, name: str, ratio: float) -> bool:
-    """Whether a running variance is that with dropout, and not, as after a recalibration, that without."""
+def _includes_dropout(observed: Observations, name: str, ratio: float) -> bool:
+    """Whether a running variance was measured with dropout; after recalibration it is not."""
     reading = next(r for r in observed.ran if r.name == name)
     norm: Any = reading.norm
     if never_measured(norm):
@@ -190,7 +195,7 @@ def _follows(observed: Observations, name: str, ratio: float) -> bool:
 
 
 def _variance_ratios(observed: Observations, norms: set[str]) -> dict[str, float]:
-    """Per norm, the variance of its input with dropout on over that with dropout off, in the median over channels."""
+    """For each norm, the variance of its input with dropout over that without: the median over channels."""
     twin = copy_of(observed.model).eval()
     by_name = norms_of(twin)
     for name, norm in by_name.items():

@@ -1,4 +1,4 @@
-"""All that the checks look at."""
+"""Everything that the checks read."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ..batch_width import BatchWidth
 from ..readings import NormReading, Readings
 from .evaluation import Evaluation
 
-# Below this many samples, statistics and dead channels cannot be told from chance.
+# With fewer samples, stale statistics and dead channels may be chance.
 FEW_SAMPLES = 16
 
 
 @dataclass
 class Observations:
-    """A model, the batches, and what was measured.
+    """A model, the batches, and the measurements.
 
     Attributes:
-        model: the model, as it is.
-        batches: the batches that were looked at.
+        model: the model, unchanged.
+        batches: the batches that were run.
         forward: how to call the model on a batch.
-        readings: what one pass with the statistics of each batch showed.
-        evaluation: how the network answers in evaluation and in training.
-        widths, activation_effect: these diagnostics; ``None`` where one could not be taken.
-        synthetic: the inputs were made up: what depends on the data is left out.
-        lr: the learning rate that the model is trained with, if it is known.
+        readings: measurements of one pass with the statistics of each batch.
+        evaluation: outputs in evaluation compared with outputs in training.
+        widths, activation_effect: these diagnostics; ``None`` if one failed.
+        synthetic: the inputs are random: checks that depend on the data are skipped.
+        lr: the learning rate of the training, if known.
     """
 
     model: nn.Module
@@ -48,12 +48,12 @@ class Observations:
 
     @cached_property
     def modules(self) -> dict[str, nn.Module]:
-        """By name."""
+        """All modules by name."""
         return dict(self.model.named_modules())
 
     @property
     def has_data(self) -> bool:
-        """Whether there are enough real samples to speak of the data."""
+        """Whether there are enough real samples to judge the data."""
         return not self.synthetic and self.readings.samples >= FEW_SAMPLES and not self.readings.bad_data
 
     @cached_property
@@ -63,12 +63,12 @@ class Observations:
 
     @cached_property
     def is_trained(self) -> bool:
-        """Whether γ or β of some norm have moved from where they start."""
+        """Whether γ or β of some norm have left their initial values."""
         return any(affine_moved(reading.norm) for reading in self.readings.norms.values())
 
 
 def affine_moved(norm: Any) -> bool:
-    """Whether γ or β are not at their start: γ all 1, or all 0 as in residual branches, and β all 0."""
+    """Whether γ or β have left their initial values: γ all 1, or all 0 as in residual branches, and β all 0."""
     gamma, beta = getattr(norm, "weight", None), getattr(norm, "bias", None)
     if isinstance(gamma, Tensor) and gamma.dim() == 1 and gamma.is_floating_point() and gamma.numel():
         gamma = gamma.detach()
@@ -78,14 +78,14 @@ def affine_moved(norm: Any) -> bool:
 
 
 def never_measured(norm: Any) -> bool:
-    """Whether running statistics are where they start."""
+    """Whether the running statistics still have their initial values."""
     if not keeps_statistics(norm):
         return False
     return bool((norm.running_mean == 0).all()) and bool((norm.running_var == 1).all())
 
 
 def gamma_of(norm: Any) -> Tensor | None:
-    """|γ| in float64 on the CPU; ``None`` without one per channel or feature."""
+    """|γ| in float64 on the CPU; ``None`` if there is none, or if it is not finite."""
     gamma = getattr(norm, "weight", None)
     if not isinstance(gamma, Tensor) or not gamma.numel() or not gamma.is_floating_point():
         return None

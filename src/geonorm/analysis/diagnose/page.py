@@ -1,4 +1,4 @@
-"""A diagnosis as one page that needs nothing else: no network, no other file."""
+"""A diagnosis as one self-contained page: no network, no other file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ...html.result import Result, shown
 from ..behaviour import percent
 from ..sphere import SphereLayer
 from .diagnosis import Diagnosis
-from .finding import Finding
-from .finding import names as names_of
+from .finding import Finding, layer_list
 
 
 def page(diagnosis: Diagnosis) -> str:
@@ -38,16 +37,16 @@ def _parts(diagnosis: Diagnosis, title: str) -> list[str]:
         "<h2>Norms</h2>" + _overview(diagnosis, names) if names else "",
         "<h2>Layer by layer</h2>" if names else "",
         *[_layer(diagnosis, i, name, spheres.get(name)) for i, name in enumerate(names)],
-        f"<h2>Geometry</h2><details><summary>Spheres, batch against width, and what activations leave: for those who "
-        f"want the mathematics</summary>{''.join(geometry)}</details>"
+        f"<h2>Geometry</h2><details><summary>The mathematics: spheres, batch size against width, and the effect of "
+        f"activations</summary>{''.join(geometry)}</details>"
         if geometry
         else "",
-        *[f'<p class="soft">{escape(n)} was not taken: {escape(why)}</p>' for n, why in diagnosis.missing.items()],
+        *[f'<p class="soft">{escape(n)} failed: {escape(why)}</p>' for n, why in diagnosis.missing.items()],
     ]
 
 
 def _verdict(diagnosis: Diagnosis) -> str:
-    """The first thing that a person reads."""
+    """The verdict at the top of the page."""
     alarms = diagnosis.alarms()
     if not diagnosis.layers and not alarms:
         return '<div class="card note"><p>The model has no norms; no fault was found elsewhere.</p></div>'
@@ -56,7 +55,7 @@ def _verdict(diagnosis: Diagnosis) -> str:
     number = len(alarms)
     worst = alarms[0].severity
     return (
-        f'<div class="card {worst}"><p><span class="tag {worst}">{number} thing{"s" * (number != 1)} to fix.</span> '
+        f'<div class="card {worst}"><p><span class="tag {worst}">{number} fault{"s" * (number != 1)} to fix.</span> '
         f"The most harmful: {escape(_sentence(alarms[0].what))}</p></div>"
     )
 
@@ -68,28 +67,32 @@ def _facts(diagnosis: Diagnosis) -> str:
     chips = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
     agreement = diagnosis.agreement()
     made_up = (
-        '<p class="soft">The inputs were random numbers: what depends on the data (stale statistics, dead channels, '
-        "outliers) was left out.</p>"
+        '<p class="soft">The inputs were random numbers: checks that depend on the data (stale statistics, dead '
+        "channels, outliers) were skipped.</p>"
         if diagnosis.synthetic
         else ""
     )
-    said = f"<p>{escape(agreement)}</p>" if agreement else ""
-    return f'{said}<ul class="chips">{chips}</ul>{made_up}'
+    sentence = f"<p>{escape(agreement)}</p>" if agreement else ""
+    return f'{sentence}<ul class="chips">{chips}</ul>{made_up}'
 
 
 def _fixed(diagnosis: Diagnosis) -> str:
     if diagnosis.after is None:
         return ""
     if not diagnosis.done:
-        return '<div class="card note"><p>Nothing here has a cure that is safe without asking you.</p></div>'
+        return '<div class="card note"><p>None of these faults can be fixed safely without your decision.</p></div>'
     now, then = diagnosis.evaluation.now, diagnosis.after.evaluation.now
     gained = (
         "" if now is None or then is None else f" Accuracy in evaluation: {percent(now.share)} → {percent(then.share)}."
     )
     left = diagnosis.after.alarms()
-    rest = "No alarm is left." if not left else "Left: " + ", ".join(f"{f.kind} at {f.layer}" for f in left) + "."
-    said = f"Mended in a copy: {'; '.join(diagnosis.done)}.{gained} {rest}"
-    return f'<div class="card good"><p>{escape(said)}</p></div>'
+    rest = (
+        "No errors or warnings remain."
+        if not left
+        else "Remaining: " + ", ".join(f"{f.kind} at {f.layer}" for f in left) + "."
+    )
+    text = f"Fixed in a copy: {'; '.join(diagnosis.done)}.{gained} {rest}"
+    return f'<div class="card good"><p>{escape(text)}</p></div>'
 
 
 def _noticed(diagnosis: Diagnosis) -> str:
@@ -103,7 +106,7 @@ def _card(finding: Finding, places: Mapping[str, int]) -> str:
     if finding.layer in places:
         name = f'<a href="#layer-{places[finding.layer]}">{name}</a>'
     others = [layer for layer in finding.layers if layer != finding.layer]
-    also = f'<p class="soft">Also in {escape(names_of(others, 8))}.</p>' if others else ""
+    also = f'<p class="soft">Also in {escape(layer_list(others, 8))}.</p>' if others else ""
     follows = "".join(
         f'<li><span class="name">{escape(f.layer)}</span>: {escape(f.kind)}. {escape(_sentence(f.what))}</li>'
         for f in finding.consequences
@@ -112,7 +115,7 @@ def _card(finding: Finding, places: Mapping[str, int]) -> str:
         f'<div class="card {finding.severity}"><h3><span class="tag {finding.severity}">{finding.severity}</span> '
         f'<span class="name">{name}</span>: {escape(finding.kind)}</h3><p>{escape(_sentence(finding.what))}</p>'
         f"<p>What to do: {escape(finding.advice)}.</p>"
-        f'<p class="soft">Seen by: {escape(finding.evidence)}.</p>{_channels(finding)}{also}'
+        f'<p class="soft">Evidence: {escape(finding.evidence)}.</p>{_channels(finding)}{also}'
         + (f"<details><summary>It also explains</summary><ul>{follows}</ul></details>" if follows else "")
         + "</div>"
     )
@@ -130,7 +133,7 @@ def _sentence(text: str) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], links: Sequence[str] = ()) -> str:
-    """A table that sorts; ``links`` are places on the page that the first cells lead to."""
+    """A sortable table; ``links`` are the anchors that the first cells link to."""
     numeric = [all(_is_number(row[c]) for row in rows) for c in range(len(head))]
     lines = []
     for r, row in enumerate(rows):
@@ -168,10 +171,10 @@ def _spheres(diagnosis: Diagnosis) -> str:
     if diagnosis.sphere is None or not diagnosis.sphere.layers:
         return ""
     words = (
-        "A norm subtracts the mean of n values and divides by their spread: seen as one vector, they come to lie on a "
-        "sphere of radius √n. radius/√n is 1 without eps; ⟨ŷ,e⟩, the part along (1, …, 1), is 0 when the mean is what "
-        "was subtracted; energy in e is what β adds; eps is its share of the divisor. Weights and norm together form "
-        "an ellipsoid: how far W′ΣW′ᵗ is from γ² is in the last column."
+        "A norm subtracts the mean of n values and divides by their spread: as one vector, they then lie on a sphere "
+        "of radius √n. radius/√n is 1 without eps; ⟨ŷ,e⟩, the component along (1, …, 1), is 0 if the mean was "
+        "subtracted; energy in e comes from β; eps is its share of the divisor. Weights and norm together form an "
+        "ellipsoid: the column 'ellipsoid' gives the distance of W′ΣW′ᵗ from γ²."
     )
     return _section("Spheres", words, diagnosis.sphere)
 
@@ -181,24 +184,24 @@ def _widths(diagnosis: Diagnosis) -> str:
     if widths is None or not widths.layers:
         return ""
     words = (
-        "How many directions of an operation's input one batch shows: the rank of its covariance, against the width n. "
-        "Directions that are not seen are left free by this batch; no channel collapses for that."
+        "How many directions of an operation's input one batch covers: the rank of its covariance, against the width "
+        "n. The batch does not constrain the other directions; no channel collapses because of that."
     )
     picture = shares("rank / n", [w.name for w in widths.layers], [w.outside for w in widths.layers])
-    return _section("Batch against width", words, widths, picture)
+    return _section("Batch size against width", words, widths, picture)
 
 
 def _activation_effect(diagnosis: Diagnosis) -> str:
-    lasting = diagnosis.activation_effect
-    if lasting is None or not lasting.operations:
+    effect = diagnosis.activation_effect
+    if effect is None or not effect.operations:
         return ""
     words = (
-        "What the activation leaves of a norm at the next operation: mean²/rms² is 0 where the mean removal survives; "
-        "division passed on is 1 where the division does."
+        "How much of a norm's effect survives the activation and reaches the next operation: mean²/rms² is 0 if the "
+        "mean is still removed; division passed on is 1 if the division survives."
     )
-    names = [a.name for a in lasting.operations]
-    picture = shares("mean² / rms² at the operation's input", names, [a.mean_share for a in lasting.operations])
-    return _section("What survives the activation", words, lasting, picture)
+    names = [a.name for a in effect.operations]
+    picture = shares("mean² / rms² at the operation's input", names, [a.mean_share for a in effect.operations])
+    return _section("Effect of the activation", words, effect, picture)
 
 
 def _layer(diagnosis: Diagnosis, number: int, name: str, sphere: SphereLayer | None) -> str:
@@ -209,10 +212,10 @@ def _layer(diagnosis: Diagnosis, number: int, name: str, sphere: SphereLayer | N
     flagged = {channel for finding in own for channel in finding.channels}
     if sphere is None:
         why = diagnosis.sphere.skipped.get(name, "") if diagnosis.sphere else ""
-        body.append(f'<p class="soft">Not measured: {escape(why or "its axes are not known")}.</p>')
+        body.append(f'<p class="soft">Not measured: {escape(why or "its axes are unknown")}.</p>')
     shapes = [
         histogram(title, found.low, found.high, found.counts)
-        for title, found in (("what reaches it", overview.input), ("γ", overview.gamma))
+        for title, found in (("its input", overview.input), ("γ", overview.gamma))
         if found is not None
     ]
     body.append(f'<div class="charts">{"".join(shapes)}</div>' if shapes else "")
@@ -223,7 +226,7 @@ def _layer(diagnosis: Diagnosis, number: int, name: str, sphere: SphereLayer | N
                 ("γ of each channel", sphere.gamma),
                 ("β of each channel", sphere.beta),
                 ("σ of its input, by channel", sphere.sigma),
-                ("length of the weights of each channel after the norm, ‖W′‖", sphere.effective),
+                ("effective weight norm of each channel, ‖W′‖", sphere.effective),
             )
             if values is not None
         ]

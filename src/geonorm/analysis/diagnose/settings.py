@@ -1,4 +1,4 @@
-"""How norms are set up: momentum, modes, lost statistics, frozen parameters, processes."""
+"""Settings of norms: momentum, modes, lost statistics, frozen parameters, processes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...introspect.layouts import is_frozen, keeps_statistics
 from .finding import Finding
 from .observations import Observations, affine_moved, never_measured
 
-# Below: after a thousand batches four fifths of the running statistics are still their start. Above: they are mostly
-# the last batch. MNASNet is trained with 0.0003, on many batches.
+# Below SLOW, four fifths of the initial values are left after a thousand batches. Above FAST, the running statistics
+# are mostly those of the last batch. MNASNet is trained with 0.0003, on many batches.
 SLOW, FAST = 2e-4, 0.5
 FEW_VALUES = 32  # per channel and process
 
@@ -29,30 +29,32 @@ def momentum(observed: Observations) -> Iterator[Finding]:
             continue
         batches = getattr(norm, "num_batches_tracked", None)
         number = 0 if batches is None else int(batches)
-        left = (1 - value) ** number if 0 < value < 1 else 0.0  # of the start
+        left = (1 - value) ** number if 0 < value < 1 else 0.0  # of the initial values
         if SLOW < value <= FAST and not (value < 1e-3 and number and left > 0.05):
             continue
         if value == 0:
-            said = "never follow the data"
+            effect = "never follow the data"
         elif value == 1:
-            said = "are those of the last batch alone"
+            effect = "are those of the last batch alone"
         elif not 0 < value < 1:
-            said = "run away"
+            effect = "diverge"
         elif value > FAST:
-            said = "are mostly those of the last batch; in torch, momentum is the weight of the new batch"
+            effect = "are mostly those of the last batch; in torch, momentum is the weight of the new batch"
         else:
-            said = f"take {1 / value:.0f} batches to follow the data"
+            effect = f"take {1 / value:.0f} batches to follow the data"
         start = (
-            f", {100 * left:.0f} % of the start is left after {number} batches" if number and 0 < value < SLOW else ""
+            f", {100 * left:.0f} % of the initial values is left after {number} batches"
+            if number and 0 < value < SLOW
+            else ""
         )
         yield Finding(
             "error" if not 0 <= value <= 1 else "warning",
             "momentum",
             reading.name,
-            f"momentum is {value:g}: the running statistics {said}",
+            f"momentum is {value:g}: the running statistics {effect}",
             f"momentum={value:g}{start}",
             "use 0.1, or None for the average over all batches"
-            + (f"; {value:g} elsewhere is {1 - value:.3g} in torch" if FAST < value < 1 else "")
+            + (f"; {value:g} in other frameworks is {1 - value:.3g} in torch" if FAST < value < 1 else "")
             + ". Then geonorm.recalibrate(model, batches)",
             cure="momentum",
         )
@@ -81,7 +83,7 @@ def modes(observed: Observations) -> Iterator[Finding]:
 
 
 def lost_statistics(observed: Observations) -> Iterator[Finding]:
-    """Running statistics at their start, in a model that is used or was trained."""
+    """Running statistics with their initial values, in a model that is in evaluation or was trained."""
     norms = {
         r.name: r.norm for r in observed.readings.norms.values() if keeps_statistics(r.norm) and not is_frozen(r.norm)
     }
@@ -102,17 +104,17 @@ def lost_statistics(observed: Observations) -> Iterator[Finding]:
         "warning",
         "lost statistics",
         lost[0],
-        f"the running statistics are where they start, but {why}",
+        f"the running statistics still have their initial values, but {why}",
         f"{number}running_mean is 0 and running_var is 1 in {len(lost)} of {len(norms)} norms",
-        "load a state_dict that has the buffers, or geonorm.recalibrate(model, batches)",
+        "load a state_dict that contains the buffers, or geonorm.recalibrate(model, batches)",
         cure="recalibrate",
         layers=lost,
     )
 
 
 def frozen_parameters(observed: Observations) -> Iterator[Finding]:
-    """γ and β that do not learn beside running statistics that move."""
-    anything = any(p.requires_grad for p in observed.model.parameters())
+    """Frozen γ and β, with running statistics that still change."""
+    trains = any(p.requires_grad for p in observed.model.parameters())
     found = []
     for reading in observed.readings.norms.values():
         norm: Any = reading.norm
@@ -120,12 +122,12 @@ def frozen_parameters(observed: Observations) -> Iterator[Finding]:
         moving = keeps_statistics(norm) and not is_frozen(norm) and norm.training and norm.momentum != 0
         if own and moving and observed.model.training and not any(p.requires_grad for p in own):
             found.append(reading.name)
-    if found and anything:
+    if found and trains:
         yield Finding(
             "warning",
             "half frozen",
             found[0],
-            "γ and β are frozen, but the running statistics still follow every batch: the frozen part changes",
+            "its γ and β are frozen, but the running statistics still follow every batch: the frozen part changes",
             f"requires_grad is False and training is True in {len(found)} norms",
             "geonorm.freeze(model, where=...) freezes the statistics too",
             cure="freeze",
@@ -134,7 +136,7 @@ def frozen_parameters(observed: Observations) -> Iterator[Finding]:
 
 
 def not_synced(observed: Observations) -> Iterator[Finding]:
-    """Batch norms over a few samples in each of several processes."""
+    """Batch norms over few samples in each of several processes."""
     wrapped = isinstance(observed.model, nn.parallel.DistributedDataParallel)
     size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     if size < 2:
@@ -156,17 +158,17 @@ def not_synced(observed: Observations) -> Iterator[Finding]:
             alone[0],
             f"each of {size} processes normalizes with its own few samples",
             f"{values} values per channel in this process" + (", model is DistributedDataParallel" if wrapped else ""),
-            "geonorm.sync(model) takes the statistics over all processes",
+            "geonorm.sync(model) computes the statistics over all processes",
             layers=alone,
         )
 
 
 def few_features(observed: Observations) -> Iterator[Finding]:
-    """LayerNorm over a single value."""
+    """A LayerNorm over a single value."""
     for reading in observed.readings.norms.values():
         norm: Any = reading.norm
         if axes_of(norm) == "layer" and torch.Size(norm.normalized_shape).numel() == 1:
-            yield single_value(reading.name, "each sample has one value to normalize: the output is constant")
+            yield single_value(reading.name, "each sample has only one value to normalize: the output is constant")
 
 
 def single_value(name: str, what: str) -> Finding:
@@ -177,6 +179,6 @@ def single_value(name: str, what: str) -> Finding:
         name,
         what,
         "1 value per group",
-        "normalize over more values (other groups, larger images or batches), or remove the norm here",
+        "normalize over more values (other groups, larger images or batches), or remove the norm",
         harm=1.0,
     )

@@ -1,4 +1,4 @@
-"""What becomes of the signal: saturated activations, one feature that drowns the others."""
+"""What happens to the signal: saturated activations, one feature that dominates the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..behaviour import percent
 from .finding import Finding
 from .observations import Observations
 
-# A standard normal input leaves tanh 61 %, and sigmoid 83 %, of its largest slope on average.
+# For a standard normal input, the mean slope of tanh is 61 %, and that of sigmoid 83 %, of its largest slope.
 FLAT_SHARE, LITTLE_SLOPE = 0.6, 0.2
 MOST_ENERGY = 0.8
 
@@ -18,7 +18,7 @@ def saturated(observed: Observations) -> Iterator[Finding]:
     if observed.synthetic:
         return
     for reading in observed.readings.bounded.values():
-        if not reading.calls or reading.last:  # at the output, sure answers are wanted
+        if not reading.calls or reading.last:  # at the output, saturation means confidence
             continue
         flat, slope = reading.flat / reading.calls, reading.slope / reading.calls
         if flat > FLAT_SHARE and slope < LITTLE_SLOPE:
@@ -26,15 +26,15 @@ def saturated(observed: Observations) -> Iterator[Finding]:
                 "warning",
                 "saturated",
                 reading.name,
-                f"the {reading.function} behind it is saturated: it passes almost no gradient",
+                f"the {reading.function} after it is saturated: it passes almost no gradient",
                 f"{percent(flat)} of values where its slope is below 5 % of the largest; mean slope {percent(slope)}",
-                "scale down what reaches it: smaller γ or weights, or a norm in front of it",
+                "scale down its input: smaller γ or weights, or a norm before it",
                 harm=flat,
             )
 
 
 def one_feature(observed: Observations) -> Iterator[Finding]:
-    """A feature that holds nearly all of what a LayerNorm divides by."""
+    """A feature that holds nearly all of the variance that a LayerNorm divides by."""
     if observed.synthetic:
         return
     for reading in observed.ran:
@@ -50,7 +50,7 @@ def one_feature(observed: Observations) -> Iterator[Finding]:
                 reading.name,
                 "one feature holds nearly all of the variance: after the division the others are almost 0",
                 f"feature {largest} has {percent(most)} of it; an even share is {percent(1 / len(share))}",
-                "look at what writes this feature (an unscaled input, a bias, a weight row), and scale it down",
+                "find the source of this feature (an unscaled input, a bias, a weight row), and scale it down",
                 [largest],
                 harm=most,
             )

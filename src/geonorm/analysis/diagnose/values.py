@@ -1,4 +1,4 @@
-"""Numbers that are no numbers: NaN and Inf in parameters, buffers, data and activations, and what made them."""
+"""NaN and Inf in parameters, buffers, data and activations, and where they come from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HALF = {torch.float16: ("float16", 65504.0), torch.bfloat16: ("bfloat16", 3.4e3
 
 
 def bad_values(observed: Observations) -> Iterator[Finding]:
-    """In parameters and buffers."""
+    """NaN and Inf in parameters and buffers, and negative running variances."""
     parameters, buffers = list(observed.model.named_parameters()), list(observed.model.named_buffers())
     for name, tensor in (*parameters, *buffers):
         what = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
@@ -42,7 +42,7 @@ def bad_values(observed: Observations) -> Iterator[Finding]:
                 "error",
                 "negative variance",
                 layer or "(model)",
-                "the running variance is negative, and evaluation takes its square root",
+                "the running variance is negative, but evaluation takes its square root",
                 f"lowest value {float(tensor.min()):.3g}",
                 "geonorm.recalibrate(model, batches)",
                 cure="recalibrate",
@@ -51,7 +51,7 @@ def bad_values(observed: Observations) -> Iterator[Finding]:
 
 
 def bad_data(observed: Observations) -> Iterator[Finding]:
-    """In the batches."""
+    """NaN and Inf in the batches."""
     if observed.readings.bad_data:
         yield Finding(
             "error",
@@ -65,21 +65,21 @@ def bad_data(observed: Observations) -> Iterator[Finding]:
 
 
 def failure(observed: Observations) -> Iterator[Finding]:
-    """What the model raised."""
+    """A model that raises an error."""
     if observed.readings.failure:
         yield Finding(
             "error",
             "does not run",
             "(model)",
-            "the model fails on these batches; nothing behind that point was looked at",
+            "the model fails on these batches; nothing after that point was checked",
             observed.readings.failure,
-            "fix the model, or say how to call it with forward=",
+            "fix the model, or pass forward= if it must be called differently",
             harm=1.0,
         )
 
 
 def bad_activations(observed: Observations) -> Iterator[Finding]:
-    """NaN or Inf on the way through the network, from finite batches."""
+    """NaN or Inf in activations, from finite batches."""
     if observed.readings.bad_data:
         return
     broken = [r for r in observed.readings.norms.values() if r.bad]
@@ -92,14 +92,16 @@ def bad_activations(observed: Observations) -> Iterator[Finding]:
     if half is not None:
         yield half
         return
-    where = "leave it" if broken and broken[0].bad == "output" else "reach it"
+    where = "output" if broken and broken[0].bad == "output" else "input"
     yield Finding(
         "error",
         "not finite",
         layer,
-        f"NaN or Inf {where}, although the batches are finite" if broken else "the outputs contain NaN or Inf",
+        f"its {where} contains NaN or Inf, although the batches are finite"
+        if broken
+        else "the outputs contain NaN or Inf",
         f"in its {broken[0].bad}" if broken else "from finite batches",
-        "look at the layers in front of it: a division by 0, a root or logarithm of a negative number, or activations "
+        "check the layers before it: a division by 0, a root or logarithm of a negative number, or activations "
         "that grow from layer to layer",
         layers=[r.name for r in broken],
         harm=1.0,
@@ -107,7 +109,7 @@ def bad_activations(observed: Observations) -> Iterator[Finding]:
 
 
 def _overflow(observed: Observations) -> Finding | None:
-    """Whether NaN and Inf go away in float32: then the dtype is the cause."""
+    """A finding if NaN and Inf disappear in float32: then the dtype is the cause."""
     dtypes = {p.dtype for p in observed.model.parameters() if p.dtype in _HALF}
     if not dtypes or any(not bool(p.isfinite().all()) for p in observed.model.parameters()):
         return None
@@ -141,7 +143,7 @@ def _overflow(observed: Observations) -> Finding | None:
         "overflow",
         first,
         f"activations are too large for {name}; the same model in float32 has no NaN or Inf",
-        f"up to {sizes[first]:.3g} in float32, and {name} ends at {limit:.5g}",
+        f"up to {sizes[first]:.3g} in float32; the largest {name} is {limit:.5g}",
         "use bfloat16 or float32 (model.float()), or torch.autocast, which keeps norms in float32",
         cure="float32",
         harm=1.0,

@@ -1,4 +1,4 @@
-"""The weights in front of norms: biases without effect, repeated rows, sizes that a norm hides."""
+"""The weights before norms: biases without effect, repeated rows, sizes that a norm hides."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from ...introspect.axes import axes_of
 from ...introspect.known_invariances import known_units
 from ...introspect.layouts import keeps_statistics
 from ...introspect.shared_channels import TRANSPOSED, could_share_channels, stays_in_evaluation
-from .finding import Finding, part, some
+from .finding import Finding, channel_fraction, channel_list
 from .observations import Observations
 
-# Rows of fresh weights have a length near 1. At 100 the effective learning rate is 10,000 times smaller.
+# Rows of newly initialized weights have a length near 1. At 100 the effective learning rate is 10,000 times smaller.
 HUGE, TINY = 100.0, 1e-3
-# A step of SGD turns a row by about η‖g‖/‖w‖², ‖g‖ that of a row of length 1: below this it takes a million steps.
+# A step of SGD rotates a row by about η‖g‖/‖w‖², ‖g‖ being that of a row of length 1: below this, it takes a million
+# steps.
 NO_RATE = 1e-6
-# Rows that point the same way but for rounding.
+# Rows that are parallel up to rounding.
 _PARALLEL = 1e-6
 
 
 def _pairs(observed: Observations) -> Iterator[tuple[str, Any, str, nn.Module]]:
-    """Operations with the norm behind each, where it takes away the size of a row."""
+    """Operations with the norm after each, where that norm removes the size of a row."""
     for name, near in observed.readings.graph.norms.items():
         norm = observed.modules[name]
         if near.before is None or axes_of(norm) not in ("batch", "instance"):
@@ -34,10 +35,10 @@ def _pairs(observed: Observations) -> Iterator[tuple[str, Any, str, nn.Module]]:
 
 
 def redundant_bias(observed: Observations) -> Iterator[Finding]:
-    """Biases that a norm subtracts again."""
+    """Biases that the next norm subtracts."""
     found, values = [], 0
     for name, operation, _, norm in _pairs(observed):
-        # A center removed in part, or put back by a shift, leaves a part of the bias.
+        # A center removed only in part, or added back by a shift, leaves a part of the bias.
         learned = getattr(norm, "alpha", None) is not None
         if operation.bias is None or learned or getattr(norm, "alpha_start", 1.0) != 1:
             continue
@@ -49,9 +50,9 @@ def redundant_bias(observed: Observations) -> Iterator[Finding]:
             "note",
             "redundant bias",
             layers[0],
-            "its bias has no effect, because the norm behind it subtracts the mean; it only costs memory"
+            "its bias has no effect, because the norm after it subtracts the mean; it only costs memory"
             if len(found) == 1
-            else f"the biases of {len(found)} layers have no effect, because the norms behind them subtract the mean",
+            else f"the biases of {len(found)} layers have no effect, because the norms after them subtract the mean",
             f"{values} values, followed by {found[0][2]}",
             "bias=False; the norm has a bias of its own",
             cure="remove bias",
@@ -60,7 +61,7 @@ def redundant_bias(observed: Observations) -> Iterator[Finding]:
 
 
 def duplicates(observed: Observations) -> Iterator[Finding]:
-    """Rows of a weight that point the same way."""
+    """Rows of a weight that are parallel."""
     for name, operation, norm_name, _ in _pairs(observed):
         if isinstance(operation, TRANSPOSED):
             continue
@@ -81,21 +82,21 @@ def duplicates(observed: Observations) -> Iterator[Finding]:
             "warning",
             "duplicate channels",
             name,
-            f"rows of its weight point the same way, and {norm_name} removes their size: these channels carry the same "
+            f"rows of its weight are parallel, and {norm_name} removes their size: these channels carry the same "
             "information",
-            f"{part(len(second), len(weight))} repeat another one, such as {pairs[0][1]} and {pairs[0][0]}",
-            "initialize them differently (a copied or constant start keeps them equal), or remove them",
+            f"{channel_fraction(len(second), len(weight))} repeat another one, such as {pairs[0][1]} and {pairs[0][0]}",
+            "initialize them differently (copied or constant initial values keep them equal), or remove them",
             second,
             harm=len(second) / len(weight),
         )
 
 
 def sizes(observed: Observations) -> Iterator[Finding]:
-    """Weights whose size a norm hides, until the learning rate or eps shows it."""
+    """Weights whose size a norm hides, until the learning rate or eps exposes it."""
     model, graph = observed.model, observed.readings.graph
     parameters = dict(model.named_parameters())
     found: dict[str, list[tuple[str, float, bool]]] = {}
-    # A model in evaluation is asked about its next training.
+    # A model in evaluation is judged as if it were in training.
     for name, known in known_units(model, graph, as_trained=not model.training).items():
         weight = parameters[name].detach()
         if not bool(weight.isfinite().all()):
@@ -114,27 +115,27 @@ def sizes(observed: Observations) -> Iterator[Finding]:
                 "tiny weights",
                 layer,
                 "some rows of its weight are far smaller than the others; the norm hides it until eps takes over",
-                f"{part(len(small), len(lengths))}: {some(small)} below 1/1000 of the largest row",
-                "initialize these rows again, or remove the channels",
+                f"{channel_fraction(len(small), len(lengths))}: {channel_list(small)} below 1/1000 of the largest row",
+                "reinitialize these rows, or remove the channels",
                 small,
                 harm=len(small) / len(lengths),
             )
     for kind, entries in found.items():
-        yield _scaled(observed, kind, entries)
+        yield _wrong_size(observed, kind, entries)
 
 
-def _scaled(observed: Observations, kind: str, entries: list[tuple[str, float, bool]]) -> Finding:
+def _wrong_size(observed: Observations, kind: str, entries: list[tuple[str, float, bool]]) -> Finding:
     layers = [layer for layer, _, _ in entries]
-    along = ", the bias with them," if any(biased for _, _, biased in entries) else ""
+    with_bias = " and their biases" if any(biased for _, _, biased in entries) else ""
     worst = (max if kind == "huge weights" else min)(entries, key=lambda entry: entry[1])
-    again = any(keeps_statistics(norm) for norm in observed.modules.values())
+    has_statistics = any(keeps_statistics(norm) for norm in observed.modules.values())
     rate = "" if observed.lr is None else f"; at lr={observed.lr:g}, lr/‖w‖² is {observed.lr / worst[1] ** 2:.2g}"
-    then = "; then geonorm.recalibrate(model, batches) for evaluation" if again else ""
+    then = "; then geonorm.recalibrate(model, batches) for evaluation" if has_statistics else ""
     if kind == "huge weights":
         what = (
-            "its weights have grown so far that training no longer turns them: the effective rate lr/‖w‖² is almost 0"
+            "its weights have grown so much that training hardly rotates them: the effective rate lr/‖w‖² is almost 0"
         )
-        after = "use weight decay or geonorm.optim.SphereSGD from there on"
+        after = "then use weight decay or geonorm.optim.SphereSGD"
     else:
         what = "its weights are tiny: gradients grow as 1/‖w‖, and eps takes over"
         after = "lower the weight decay"
@@ -143,10 +144,10 @@ def _scaled(observed: Observations, kind: str, entries: list[tuple[str, float, b
         kind,
         worst[0],
         what,
-        f"the length of a row is {worst[1]:.3g} (rms; fresh weights have about 1) in {len(layers)} "
+        f"the length of a row is {worst[1]:.3g} (rms; about 1 at initialization) in {len(layers)} "
         f"layer{'s' * (len(layers) != 1)}{rate}",
-        f"geonorm.optim.project_scale_invariant(model.train(), radius=1) rescales them{along} and changes no output in "
-        f"training, but for eps{then}; {after}",
+        f"geonorm.optim.project_scale_invariant(model.train(), radius=1) rescales them{with_bias} without changing "
+        f"outputs in training, except through eps{then}; {after}",
         cure="rescale",
         layers=layers,
     )

@@ -1,4 +1,4 @@
-"""Weight growth: a monitor that watches a training, and what it logs."""
+"""Weight growth: a monitor of a training run, and its log."""
 
 from .log import Growth
 from .monitor import Monitor

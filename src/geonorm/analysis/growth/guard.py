@@ -1,4 +1,4 @@
-"""How many samples a guarded norm pulls in along training, and a word when it pulls all the time."""
+"""The number of samples that a guarded norm pulls in during training, and a warning if it pulls too often."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_FEWEST = 20  # batches before anything is said
+_FEWEST = 20  # batches before it warns
 
 
 def is_guarded(module: nn.Module) -> bool:
@@ -17,9 +17,9 @@ def is_guarded(module: nn.Module) -> bool:
 
 
 class GuardWatch:
-    """Reads the counts of one guarded norm: in the step that is recorded, and since the watch began.
+    """Reads the counts of one guarded norm: in the recorded step, and since the watch began.
 
-    The layer counts on its own device. Counts are copied there at the start of a recorded step and read at its end.
+    The layer counts on its own device. Counts are cloned there at the start of a recorded step and read at its end.
     """
 
     def __init__(self, name: str, module: Any) -> None:
@@ -28,7 +28,7 @@ class GuardWatch:
         self._seen, self._with_pull, self._has_warned = 0, 0, False
 
     def forget(self) -> None:
-        """What was counted so far belongs to other steps."""
+        """Start a new step: earlier counts belong to other steps."""
         self._before = self._counts()
 
     def _counts(self) -> Tensor:
@@ -44,14 +44,14 @@ class GuardWatch:
         return {"pulled": pulled, "not_finite": broken, "pull_rate": rate}
 
     def warn(self) -> None:
-        """Once, if more than half of the batches had a sample pulled: a guard is for the few that are broken."""
+        """Once, if samples were pulled in more than half of the batches: a guard is meant for a few broken ones."""
         if self._has_warned or self._seen < _FEWEST or 2 * self._with_pull <= self._seen:
             return
         self._has_warned = True
         k = self.module.guard
         warnings.warn(
             f"the guard of norm {self.name} (guard={k:g}) pulled samples in {self._with_pull} of {self._seen} batches, "
-            "a sign that its batches are not one population: geonorm.screen(model, batches) names the samples; if they "
-            f"are as they should be, use a larger radius, such as guard={2 * k:g}, or mix the batches better",
+            "a sign that its batches mix different populations: geonorm.screen(model, batches) names the samples; if "
+            f"they are correct, use a larger radius, such as guard={2 * k:g}, or shuffle the batches better",
             stacklevel=3,
         )

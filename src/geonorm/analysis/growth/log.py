@@ -35,7 +35,7 @@ class Growth(Result):
 
     @classmethod
     def read(cls, file: str | Path) -> Growth:
-        """The records of a file; lines that were cut off by a kill are left out."""
+        """The records of a file; lines cut off when a process was killed are skipped."""
         records = []
         for number, line in enumerate(Path(file).read_text(encoding="utf-8").splitlines(), 1):
             try:
@@ -56,13 +56,13 @@ class Growth(Result):
 
     def head(self) -> Sequence[str]:
         """Names of the columns."""
-        weight = ("invariant per", "‖W‖", "η/‖w‖²", "growth", "predicted", "‖W‖ at balance")
+        weight = ("invariant per", "‖W‖", "η/‖w‖²", "growth", "predicted", "‖W‖ at equilibrium")
         gaps = ("|γ²−σ²|", "|γ²−σ²| at ‖W‖=1", "|β−μ|", "|β−μ| at ‖W‖=1")
         pulls = ("pulled", "not finite", "batches with a pull")
         return ("where", *weight, *gaps, "lag of mean", "lag of variance", "φ", "α", *pulls)
 
     def rows(self) -> Sequence[Sequence[Any]]:
-        """A row for each weight and each norm, as last recorded."""
+        """A row for each weight and each norm, from the last record."""
         if not self.records:
             return []
         last = self.records[-1]
@@ -76,21 +76,21 @@ class Growth(Result):
         return [*weights, *norms]
 
     def plot(self) -> Figure:
-        """Sizes against their balance, effective rates, gaps, and samples pulled by guards, along the steps."""
+        """Sizes and their equilibrium, effective rates, gaps, and samples pulled by guards, over the steps."""
         weights, norms = (self.records[-1][kind] if self.records else {} for kind in ("weights", "norms"))
         guarded = [name for name, entry in norms.items() if "pulled" in entry]
-        labels = ["‖W‖ (dashed: at balance)", "effective learning rate η/‖w‖²", "|γ²−σ²|/(γ²+σ²) at ‖W‖=1"]
+        labels = ["‖W‖ (dashed: at equilibrium)", "effective learning rate η/‖w‖²", "|γ²−σ²|/(γ²+σ²) at ‖W‖=1"]
         labels += ["samples pulled in a step"] * bool(guarded)
         drawn = figure(4.0 * len(labels), 4.0)
         panels: Any = drawn.subplots(1, len(labels))
         for name in weights:
-            (line,) = panels[0].plot(*self._drawn("weights", name, "norm"), label=name)
-            panels[0].plot(*self._drawn("weights", name, "equilibrium"), "--", color=line.get_color())
-            panels[1].semilogy(*self._drawn("weights", name, "effective_rate"))
+            (line,) = panels[0].plot(*self._plotted("weights", name, "norm"), label=name)
+            panels[0].plot(*self._plotted("weights", name, "equilibrium"), "--", color=line.get_color())
+            panels[1].semilogy(*self._plotted("weights", name, "effective_rate"))
         for name in norms:
-            panels[2].plot(*self._drawn("norms", name, "gamma_share_unit"), label=name)
+            panels[2].plot(*self._plotted("norms", name, "gamma_share_unit"), label=name)
         for name in guarded:
-            panels[3].plot(*self._drawn("norms", name, "pulled"), label=name)
+            panels[3].plot(*self._plotted("norms", name, "pulled"), label=name)
         for axes, label in zip(panels, labels, strict=True):
             axes.set_xlabel("step")
             axes.set_ylabel(label)
@@ -99,13 +99,13 @@ class Growth(Result):
                 axes.legend(fontsize="x-small")
         return drawn
 
-    def _drawn(self, kind: str, name: str, what: str) -> tuple[list[int], list[float]]:
+    def _plotted(self, kind: str, name: str, what: str) -> tuple[list[int], list[float]]:
         steps, values = self.series(kind, name, what)
         return steps, [float("nan") if value is None else value for value in values]
 
 
 class Log:
-    """Where records go."""
+    """Keeps records, and writes them to a file and to TensorBoard."""
 
     def __init__(self, file: str | Path | None, tensorboard: Any) -> None:
         self.records: list[dict[str, Any]] = []
@@ -116,13 +116,13 @@ class Log:
         if file is not None:
             before = Growth.read(file).records if Path(file).exists() else []
             self.next_step = before[-1]["step"] + 1 if before else 0
-            torn = _is_torn(Path(file))
+            is_cut_off = _is_cut_off(Path(file))
             self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115 it stays open until close()
-            if torn:  # a line that a kill cut off must not swallow the next one
+            if is_cut_off:  # the next record must start on its own line
                 self._file.write("\n")
 
     def write(self, record: dict[str, Any]) -> None:
-        """Keep a record; what is in the file survives a kill of the process from here on."""
+        """Keep a record; the file is flushed, so that the record survives if the process is killed."""
         record = plain(record)
         self.records.append(record)
         if self._file is not None:
@@ -133,7 +133,7 @@ class Log:
                 self._writer.add_scalar(tag, value, record["step"])
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the file and the writer."""
         self.closed = True
         if self._file is not None:
             self._file.close()
@@ -141,7 +141,7 @@ class Log:
             self._writer.close()
 
 
-def _is_torn(file: Path) -> bool:
+def _is_cut_off(file: Path) -> bool:
     return file.exists() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")
 
 

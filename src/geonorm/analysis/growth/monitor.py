@@ -1,4 +1,4 @@
-"""``Monitor``: what training does to the sizes of weights, and what follows from it."""
+"""``Monitor``: sizes of weights during training, and their effects."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Monitor:
     whole matrix): its size ‖W‖; for SGD the effective learning rate η/‖w‖²; how much ‖W‖² grew in the step, and how
     much plain SGD predicts, η²‖∇‖² − (2ηλ − η²λ²)‖W‖²; and the size at which growth and weight decay balance,
     ‖w‖⁴ = ηE‖g̃‖²/(2λ(1 − m)) with g̃ = ‖w‖·∇ and momentum m. For each batch norm: the gaps |γ² − σ²| and |β − μ| to the
-    moments of its input, raw, with ‖W‖ fixed to 1 and no bias before it, and with the running moments; how far the
-    running statistics lag; learned φ and α; of a guarded one, the samples pulled in the step, those not finite, and the
-    share of batches with a pull. A guard that pulls in more than half of 20 batches or more warns, once.
+    moments of its input: raw, with ‖W‖ = 1 and no bias before it, and with the running moments; how far the running
+    statistics lag; learned φ and α; if it is guarded, the samples pulled in the step, those not finite, and the share
+    of batches with a pull. After 20 batches, a guard that pulled samples in more than half of them warns once.
 
-    Only recorded steps cost anything. A compiled model calls no hooks that come later: gaps and lag may be missing.
+    Only recorded steps cost time. A compiled model ignores hooks that are added later: gaps and lag may be missing.
 
     Args:
-        model: the model that is trained. Nothing about it is changed.
-        optimizer: its optimizer, perhaps inside a wrapper that holds it as ``optimizer``, as Accelerate's does. Without
-            one there is no learning rate, no prediction and no equilibrium.
-        every: record one step in so many, the first included.
-        file: append each record to this file as one line of JSON, at once; steps are counted on from its last one.
-        tensorboard: a folder, or a ``SummaryWriter``, for the same as curves; needs the tensorboard package.
-        units: what ``invariance`` found; by default the known table is asked, without running the model.
+        model: the model in training; it is not changed.
+        optimizer: its optimizer, or a wrapper that holds it as ``optimizer``, such as Accelerate's. Without one there
+            is no learning rate, no prediction and no equilibrium.
+        every: record one step in this many, including the first.
+        file: append each record to this file at once, as one line of JSON; step numbers continue from its last record.
+        tensorboard: a folder, or a ``SummaryWriter``, for the same values as curves; needs the tensorboard package.
+        units: the result of ``invariance``; by default the known table is used, without running the model.
 
     Examples:
         >>> import torch
@@ -90,7 +90,7 @@ class Monitor:
     def step(self, loss: Tensor | float | None = None) -> None:
         """Call after each ``optimizer.step()``."""
         if self._log.closed:
-            raise RuntimeError("expected a monitor that is open (got one that was closed); make a new one")
+            raise RuntimeError("expected an open monitor (got a closed one); create a new one")
         if self._is_armed:
             self._disarm()
             self._log.write(
@@ -108,11 +108,11 @@ class Monitor:
             guard.warn()
 
     def result(self) -> Growth:
-        """What was recorded so far."""
+        """The records so far."""
         return Growth(list(self._log.records))
 
     def close(self) -> None:
-        """Take the hooks away and close the file."""
+        """Remove the hooks and close the file."""
         self._disarm()
         self._log.close()
 
@@ -125,7 +125,7 @@ class Monitor:
         self.close()
 
     def _arm(self) -> None:
-        """Hooks for the step that is to be recorded; in all others there are none."""
+        """Add hooks for the step to be recorded; other steps have none."""
         self._is_armed = True
         for norm in self._norms:
             norm.forget()
@@ -133,7 +133,7 @@ class Monitor:
         for weight in self._weights:
             weight.forget()
         if self._optimizer is not None:
-            # Right before and after the step: later the loop may clear gradients or change weights.
+            # Right before and after the step: later, the loop may clear gradients or change weights.
             self._handles.append(self._optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(self._optimizer.register_step_post_hook(self._after_step))
 
@@ -154,7 +154,7 @@ class Monitor:
 
 
 def _innermost(optimizer: Any) -> Optimizer:
-    """The optimizer that makes the steps: a wrapper passes them on, and calls no hooks of its own."""
+    """The optimizer that makes the steps: a wrapper only passes them on, and calls no hooks."""
     given = optimizer
     while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
         optimizer = optimizer.optimizer

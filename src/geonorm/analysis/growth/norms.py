@@ -1,8 +1,8 @@
-"""Statistics of one norm along training: gaps between its parameters and its input, lag, learned φ and α, pulls.
+"""Statistics of one norm during training: gaps between its parameters and its input, lag, learned φ and α, pulls.
 
-The claim that γ² ≈ σ² and β ≈ μ after training cannot be read off the raw gaps: scaling the weight before the norm
-leaves loss, γ and β as they are and changes σ² and μ. So the gaps are told with the weight's rows at length 1, and
-without the bias of the operation, too.
+The raw gaps cannot test the claim that γ² ≈ σ² and β ≈ μ after training: scaling the weight before the norm changes σ²
+and μ, but not the loss, γ and β. So the gaps are also reported with the weight's rows at length 1 and without the bias
+of the operation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .guard import GuardWatch, is_guarded
 
 
 def norm_watches(model: nn.Module) -> list[NormWatch]:
-    """The norms of a model that have something to tell: batch norms, guarded ones, and those that learn φ or α."""
+    """The norms of a model that have something to record: batch norms, guarded ones, and those that learn φ or α."""
     modules = dict(model.named_modules())
     near = trace(model).norms
     found = []
@@ -38,14 +38,14 @@ def norm_watches(model: nn.Module) -> list[NormWatch]:
 
 
 class NormHook:
-    """The hook of a watch. A copy of the model, or a file with it, is not watched: there it takes itself away."""
+    """The hook of a watch. In a copy of the model, or one loaded from a file, it removes itself."""
 
     def __init__(self, watch: NormWatch | None = None) -> None:
         self.watch = watch
 
     def __call__(self, module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.watch is not None:
-            self.watch.look(module, inputs, kwargs)
+            self.watch.measure(module, inputs, kwargs)
             return
         for key in [key for key, hook in module._forward_pre_hooks.items() if hook is self]:
             del module._forward_pre_hooks[key], module._forward_pre_hooks_with_kwargs[key]
@@ -69,7 +69,7 @@ class NormWatch:
         self.forget()
 
     def forget(self) -> None:
-        """What was measured belongs to another step."""
+        """Start a new step: earlier measurements belong to another one."""
         self._mean: Tensor | None = None
         self._var: Tensor | None = None
         self._lengths: Tensor | None = None
@@ -79,17 +79,15 @@ class NormWatch:
             self.guard.forget()
 
     @torch.no_grad()
-    def look(self, module: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A forward pre-hook, so before running statistics follow and weights move. The last batch counts."""
+    def measure(self, module: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A forward pre-hook, so before running statistics and weights are updated. The last batch counts."""
         x = inputs[0] if inputs else kwargs.get("input")
         if not self.has_moments or not module.training or not isinstance(x, Tensor) or x.dim() < 2 or not x.numel():
             return
         if share_of(x, kwargs) is not None:  # padded values are not the norm's input
             return
         x = x.detach()
-        if (
-            self.guard is not None and module.guard is not None
-        ):  # the norm's statistics are those of the samples pulled in
+        if self.guard is not None and module.guard is not None:  # the norm uses the statistics after pulling
             x = guard(x, module.guard).output
         dims = [0, *range(2, x.dim())]
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -98,14 +96,14 @@ class NormWatch:
         operation: Any = self.operation
         if operation is not None and x.dim() == dimensions_of_channels(operation):
             self._lengths = _row_lengths(operation)
-            # The norm takes the bias away, whatever its size: it is no part of the weight's mean.
+            # The norm subtracts the bias, so it does not belong to the mean that the weight causes.
             self._bias = 0.0 if operation.bias is None else operation.bias.detach().double()
         if getattr(module, "running_mean", None) is not None:
             self._running = module.running_mean.double().clone(), module.running_var.double().clone()
 
     @torch.no_grad()
     def record(self) -> dict[str, Any]:
-        """Numbers of this step, means over channels; what could not be measured is ``None``."""
+        """Values of this step, means over channels; ``None`` if not measured."""
         found: dict[str, Any] = {}
         if self.has_moments:
             moments = None if self._mean is None or self._var is None else (self._mean, self._var)

@@ -1,4 +1,4 @@
-"""The size of one scale-invariant weight along training, and what theory says about it.
+"""The size of one scale-invariant weight during training, and what theory predicts.
 
 A gradient is orthogonal to the part w it belongs to, so plain SGD with weight decay λ gives exactly
     ‖w⁺‖² = (1 − ηλ)²‖w‖² + η²‖∇‖²,
@@ -15,18 +15,18 @@ from torch.optim import SGD, Optimizer
 
 from ...introspect.scale_parts import Parts, dots
 
-# The average of ‖g̃‖² is over all records at first, later over about this many.
+# ‖g̃‖² is averaged over all records at first, later over about this many.
 _MEMORY = 50
 
 
 class _Rule(NamedTuple):
-    """How an optimizer moves a weight.
+    """How an optimizer updates a weight.
 
     Attributes:
         rate, decay, momentum: η, λ and m.
         is_plain: SGD without momentum: growth can be predicted.
-        is_sgd: SGD, perhaps with momentum: growth and decay balance at a known size.
-        follows_gradient: SGD of any kind, and what is derived from it: a step is η times the gradient or its average.
+        is_sgd: SGD with or without momentum: growth and decay balance at a known size.
+        follows_gradient: any SGD, including subclasses: a step is η times the gradient or its average.
     """
 
     rate: float
@@ -45,31 +45,31 @@ class WeightWatch:
         members = parts.members(model)
         self.tensors, self.dims = [p for p, _ in members], [dim for _, dim in members]
         self.optimizer = optimizer
-        self._pull: Tensor | float = 0.0  # average of ‖g̃‖² of each part
+        self._mean_square: Tensor | float = 0.0  # average of ‖g̃‖² of each part
         self._seen = 0
         self.forget()
 
     def forget(self) -> None:
-        """What was measured belongs to another step."""
+        """Start a new step: earlier measurements belong to another one."""
         self._squares: Tensor | None = None
         self._gradients: Tensor | None = None
-        self._later: Tensor | None = None
+        self._squares_after: Tensor | None = None
         self._rule: _Rule | None = None
-        self._waits = False
+        self._has_closure = False
 
     @torch.no_grad()
     def before(self, has_closure: bool = False) -> None:
-        """Right before the optimizer's step. A closure has yet to make the gradients: those there are are old."""
-        self._squares, self._rule, self._waits = self._sizes(), self._find_rule(), has_closure
+        """Right before the optimizer's step. With a closure, the current gradients are old: it computes new ones."""
+        self._squares, self._rule, self._has_closure = self._sizes(), self._find_rule(), has_closure
         if not has_closure:
             self._read_gradients()
 
     @torch.no_grad()
     def after(self) -> None:
-        """Right after it. SGD leaves the gradients that it has used."""
-        if self._waits and self._rule is not None and self._rule.follows_gradient:
+        """Right after the optimizer's step. SGD keeps the gradients that it used."""
+        if self._has_closure and self._rule is not None and self._rule.follows_gradient:
             self._read_gradients()
-        self._later = self._sizes()
+        self._squares_after = self._sizes()
 
     def _read_gradients(self) -> None:
         gradients = [p.grad for p in self.tensors]
@@ -79,12 +79,13 @@ class WeightWatch:
             g = [gradient.double() for gradient in gradients if gradient is not None]
             self._gradients = dots(g, g, self.dims, self.parts.number)
             self._seen += 1
-            self._pull = self._pull + (self._gradients * self._squares - self._pull) / min(self._seen, _MEMORY)
+            new = self._gradients * self._squares
+            self._mean_square = self._mean_square + (new - self._mean_square) / min(self._seen, _MEMORY)
 
     @torch.no_grad()
     def record(self) -> dict[str, Any]:
-        """Numbers of this step; what could not be measured is ``None``."""
-        squares = self._sizes() if self._later is None else self._later
+        """Values of this step; ``None`` if not measured."""
+        squares = self._sizes() if self._squares_after is None else self._squares_after
         found: dict[str, Any] = {
             "unit": self.parts.kind,
             "norm": float(squares.sum().sqrt()),
@@ -98,14 +99,15 @@ class WeightWatch:
         rule = self._rule
         if rule is not None and rule.follows_gradient:  # a step of Adam or LBFGS is not η∇
             found["effective_rate"] = float((rule.rate / squares).median())
-        if self._squares is not None and self._later is not None and self._gradients is not None and rule is not None:
-            found["growth"] = float((self._later - self._squares).sum())
+        before, after = self._squares, self._squares_after
+        if before is not None and after is not None and self._gradients is not None and rule is not None:
+            found["growth"] = float((after - before).sum())
             if rule.is_plain:
                 shrunk = (2 - rule.rate * rule.decay) * rule.rate * rule.decay
-                found["predicted"] = float((rule.rate**2 * self._gradients - shrunk * self._squares).sum())
+                found["predicted"] = float((rule.rate**2 * self._gradients - shrunk * before).sum())
             if rule.is_sgd and rule.decay > 0:
                 # ‖w‖² of each part from its ‖w‖⁴; their sum is ‖W‖².
-                fourth = rule.rate * torch.as_tensor(self._pull) / (2 * rule.decay * (1 - rule.momentum))
+                fourth = rule.rate * torch.as_tensor(self._mean_square) / (2 * rule.decay * (1 - rule.momentum))
                 found["equilibrium"] = float(fourth.sqrt().sum().sqrt())
         return found
 
@@ -114,7 +116,7 @@ class WeightWatch:
         return dots(values, values, self.dims, self.parts.number)
 
     def _find_rule(self) -> _Rule | None:
-        """The settings that all members share; ``None`` if they differ, since the parts then move by two rules."""
+        """The settings that all members share; ``None`` if they differ, since the parts then follow two rules."""
         if self.optimizer is None:
             return None
         rules = set()

@@ -1,4 +1,4 @@
-"""Channels that can go: found from (γ, β), tried, and taken out."""
+"""Channels that a network can do without: ranked by (γ, β) and other rules, tested, and removed."""
 
 from .channels import Drop
 from .prune import Pair, PruneTrial, Pruning, prune

@@ -1,7 +1,7 @@
-"""Channels of norms as things to be left out: what they put out together, and a model that does without some.
+"""Leaving out channels of norms: statistics of their outputs, and a model with some of them masked.
 
-A channel is left out in one of two ways: its output is 0, or it is the output of another channel of the same norm. The
-second is what a duplicate is for: if both are alike, nothing changes, and the next layer can add up its two weights.
+A channel is left out in one of two ways: its output is 0, or it is replaced by that of another channel of the same
+norm. The second suits duplicates: if both are equal, nothing changes, and the next layer can add up its two weights.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Drop(NamedTuple):
 
     Attributes:
         layer: name of its norm.
-        channel: which.
-        into: the channel whose output takes its place; ``None`` for 0.
+        channel: its number.
+        into: the channel whose output replaces its own; ``None`` for 0.
     """
 
     layer: str
@@ -39,7 +39,7 @@ def channel_norms(model: nn.Module) -> dict[str, Any]:
         if layout is not None and layout.axes == "batch" and module.weight is not None and module.bias is not None:
             found[name] = module
     if not found:
-        raise ValueError("expected batch norms with γ and β, whose channels could be left out (got none)")
+        raise ValueError("expected batch norms with γ and β, whose channels can be left out (got none)")
     return found
 
 
@@ -66,7 +66,7 @@ class OutputGram:
         return (own[:, None] + own[None, :] - 2 * products).clamp_min(0)
 
     def correlations(self) -> Tensor:
-        """Of all pairs; a channel that does not vary correlates with nothing."""
+        """Correlations of all pairs; 0 for a channel that does not vary."""
         mean = torch.as_tensor(self.total) / self.count
         covariance = torch.as_tensor(self.products) / self.count - torch.outer(mean, mean)
         deviations = covariance.diagonal().clamp_min(0).sqrt()
@@ -76,7 +76,7 @@ class OutputGram:
 
 @torch.no_grad()
 def output_grams(model: nn.Module, norms: dict[str, nn.Module], batches: Iterable[Any]) -> dict[str, OutputGram]:
-    """Grams of the outputs of these norms."""
+    """Gram matrices of the outputs of these norms."""
     grams = {name: OutputGram() for name in norms}
     with _hooked((norm, grams[name]) for name, norm in norms.items()):
         for batch in batches:
@@ -86,7 +86,7 @@ def output_grams(model: nn.Module, norms: dict[str, nn.Module], batches: Iterabl
 
 @contextmanager
 def masked(model: nn.Module, drops: Sequence[Drop]) -> Iterator[None]:
-    """Within, the model does without these channels."""
+    """Within the block, the model runs without these channels."""
     by_layer: dict[str, list[Drop]] = {}
     for drop in drops:
         by_layer.setdefault(drop.layer, []).append(drop)
@@ -96,13 +96,13 @@ def masked(model: nn.Module, drops: Sequence[Drop]) -> Iterator[None]:
 
 
 def _mask(drops: Sequence[Drop]) -> Callable[..., Tensor]:
-    none = [drop.channel for drop in drops if drop.into is None]
+    zeroed = [drop.channel for drop in drops if drop.into is None]
     pairs = [(drop.channel, drop.into) for drop in drops if drop.into is not None]
 
     def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         changed = output.clone()
         changed[:, [channel for channel, _ in pairs]] = output[:, [into for _, into in pairs]]
-        changed[:, none] = 0
+        changed[:, zeroed] = 0
         return changed
 
     return hook

@@ -1,7 +1,7 @@
-"""``prune``: which channels a network can do without, rule by rule, with controls that tell what a rule is worth.
+"""``prune``: which channels a network can do without, rule by rule, with controls that show what a rule is worth.
 
-Two channels with the same (γ, β) have outputs on the same sphere, not in the same place on it. So the proposal to merge
-channels that are close in (γ, β) is tried beside its controls: pairs at random, and pairs whose outputs are close.
+Two channels with the same (γ, β) have outputs on the same sphere, but not at the same point. So the proposal to merge
+channels that are close in (γ, β) is compared with controls: random pairs, and pairs whose outputs are close.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class PruneTrial(NamedTuple):
 
     Attributes:
         rule: which channels were left out first.
-        fraction: how many were asked for, as a share of all.
-        channels: how many that were; fewer if the rule has no more to give.
+        fraction: the requested share of all channels.
+        channels: how many were left out; fewer than requested if the rule runs out.
         accuracy: with Wilson's interval.
     """
 
@@ -41,11 +41,11 @@ class PruneTrial(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A channel's nearest neighbour in (γ, β), and what they have to do with each other.
+    """A channel, its nearest neighbour in (γ, β), and how similar they are.
 
     Attributes:
         layer: name of the norm.
-        channel, nearest: the two.
+        channel, nearest: the two channels.
         distance: between their (γ, β).
         correlation: of their outputs.
     """
@@ -62,11 +62,11 @@ class Pruning(Result):
     """What ``prune`` found.
 
     Attributes:
-        channels: how many there are.
+        channels: number of channels.
         trials: by rule and fraction.
         pairs: nearest neighbours in (γ, β), the nearest first.
         similarity: mean |correlation| of the outputs of these pairs, and of random pairs of the same layers.
-        orders: for each rule the channels in the order in which it leaves them out, up to the largest fraction.
+        orders: for each rule, the channels in the order in which they are left out, up to the largest fraction.
     """
 
     channels: int
@@ -86,10 +86,10 @@ class Pruning(Result):
         ]
 
     def table(self) -> str:
-        """The table, and how alike channels with similar (γ, β) are."""
+        """The table, and how similar the outputs of channels with similar (γ, β) are."""
         nearest, at_random = (f"{self.similarity[key]:.3f}" for key in ("nearest", "random"))
-        told = f"mean |correlation| of outputs: {nearest} for neighbours in (γ, β), {at_random} for random pairs"
-        return f"{super().table()}\n\n{told}"
+        similarity = f"mean |correlation| of outputs: {nearest} for neighbours in (γ, β), {at_random} for random pairs"
+        return f"{super().table()}\n\n{similarity}"
 
     def plot(self) -> Figure:
         """Accuracy against the fraction left out, for each rule."""
@@ -115,24 +115,24 @@ def prune(
     *,
     seed: int = 0,
 ) -> Pruning:
-    """Accuracy of a classifier without some channels of its batch norms, for several rules of which go first.
+    """Accuracy of a classifier without some channels of its batch norms, for several rules that rank them.
 
     | rule | the next channel is | its output becomes |
     | --- | --- | --- |
     | `gamma` | the one with the smallest \\|γ\\| | 0 |
     | `pairs` | one of the two closest in (γ, β) | that of the other |
     | `outputs` | one of the two whose outputs are closest, E(y₁ − y₂)² | that of the other |
-    | `random` | any | 0 |
-    | `random_pairs` | one of any two of a layer | that of the other |
+    | `random` | a random one | 0 |
+    | `random_pairs` | one of two random ones of a layer | that of the other |
 
-    Channels are compared over all layers; each layer keeps at least one. The model is read in evaluation and not
-    changed; ``remove_channels`` takes channels out for good.
+    Channels are compared over all layers; each layer keeps at least one. The model runs in evaluation and is not
+    changed; ``remove_channels`` removes channels for good.
 
     Args:
         model: a classifier with batch norms that have γ and β.
-        batches: a batch or several, each (input, labels). Passed once for each rule and fraction.
+        batches: a batch or several, each (input, labels). Run once for each rule and fraction.
         fractions: shares of all channels to leave out, from 0 to 1.
-        rules: which.
+        rules: which rules to try.
         seed: of the random rules.
 
     Examples:
@@ -157,7 +157,7 @@ def prune(
         layers = [_Layer(name, norm, grams[name]) for name, norm in norms.items() if grams[name].count]
         total = sum(layer.size for layer in layers)
         most = round(max(fractions) * total)
-        orders = {rule: _first(_RULES[rule](layers, random.Random(seed)), layers, most) for rule in rules}
+        orders = {rule: _compatible(_RULES[rule](layers, random.Random(seed)), layers, most) for rule in rules}
         trials = []
         for rule, fraction in progress([(r, f) for r in rules for f in fractions], "prune"):
             drops = orders[rule][: round(fraction * total)]
@@ -175,7 +175,7 @@ class _Layer:
         self.gamma, self.beta = norm.weight.detach().double().cpu(), norm.bias.detach().double().cpu()
         self.differences, self.correlations = gram.differences().cpu(), gram.correlations().cpu()
         places = torch.stack([self.gamma, self.beta], 1)
-        # Written out: cdist takes a product of matrices, which rounds small distances to noise.
+        # Computed directly: cdist uses a matrix product, in which small distances are lost to rounding.
         self.distances = (places[:, None] - places[None, :]).square().sum(2).sqrt()
 
     def nearest(self) -> Iterator[Pair]:
@@ -230,16 +230,16 @@ _RULES: dict[str, Callable[[Sequence[_Layer], random.Random], Iterable[Drop]]] =
 RULES = tuple(_RULES)
 
 
-def _first(wishes: Iterable[Drop], layers: Sequence[_Layer], most: int) -> list[Drop]:
-    """The first wishes that can be had together: whoever takes another's place stays, and no layer is left empty."""
+def _compatible(proposed: Iterable[Drop], layers: Sequence[_Layer], most: int) -> list[Drop]:
+    """The first drops that are compatible: a channel that replaces another stays, and no layer becomes empty."""
     left = {layer.name: layer.size for layer in layers}
     gone: set[tuple[str, int]] = set()
     needed: set[tuple[str, int]] = set()
     found: list[Drop] = []
-    for wish in wishes:
+    for proposal in proposed:
         if len(found) >= most:
             break
-        for drop in (wish, Drop(wish.layer, wish.into, wish.channel)) if wish.into is not None else (wish,):
+        for drop in _either_way(proposal):
             own = (drop.layer, drop.channel)
             other = None if drop.into is None else (drop.layer, drop.into)
             if own in gone or own in needed or other in gone or left[drop.layer] == 1:
@@ -253,6 +253,11 @@ def _first(wishes: Iterable[Drop], layers: Sequence[_Layer], most: int) -> list[
     return found
 
 
+def _either_way(drop: Drop) -> list[Drop]:
+    """A drop, and the same pair the other way round."""
+    return [drop] if drop.into is None else [drop, Drop(drop.layer, drop.into, drop.channel)]
+
+
 def _accuracy(model: nn.Module, batches: Sequence[Any]) -> Accuracy:
     correct = total = 0
     for batch in batches:
@@ -263,7 +268,7 @@ def _accuracy(model: nn.Module, batches: Sequence[Any]) -> Accuracy:
 
 
 def _similarity(layers: Sequence[_Layer], pairs: Sequence[Pair]) -> dict[str, float]:
-    """Mean |correlation| of neighbours, and of all pairs of the same layers, each layer counted as often."""
+    """Mean |correlation| of neighbours, and of all pairs of the same layers, with the same weight per layer."""
     if not pairs:
         return {"nearest": float("nan"), "random": float("nan")}
     of_layer = {

@@ -1,4 +1,4 @@
-"""``remove_channels``: take channels out of a model for good, by torch-pruning."""
+"""``remove_channels``: remove channels from a model for good, with torch-pruning."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .channels import Drop, channel_norms
 def remove_channels(model: nn.Module, drops: Iterable[Drop], example: Tensor) -> Report:
     """Make the layers of a model smaller by these channels. Needs the package torch-pruning.
 
-    Where a channel goes into another, the weights of the layers that read it are added to those of the other. In
-    evaluation the smaller model gives what ``prune`` saw with the channels masked, if 0 stays 0 in the activation
-    behind the norm (ReLU, tanh, GELU, SiLU; not sigmoid). Left, with the reason in the report, are norms of this
-    library, and norms whose channels are added to others (the last of a residual branch) or read by more than Linear
-    and Conv layers.
+    Where a channel is merged into another, the weights of the layers that read it are added to those of the other. In
+    evaluation the smaller model gives the same outputs as ``prune`` with the channels masked, if the activation after
+    the norm maps 0 to 0 (ReLU, tanh, GELU, SiLU; not sigmoid). Norms of this library are left, with the reason in the
+    report, and so are norms whose channels are added to others (the last of a residual branch) or read by layers other
+    than Linear and Conv.
 
     Args:
-        model: the model; it is changed in place, and an optimizer must be made anew.
-        drops: what to leave out, such as ``prune(...).orders["gamma"][:16]``.
-        example: an input, for torch-pruning to see what depends on what.
+        model: the model; it is changed in place, so create a new optimizer.
+        drops: the channels to remove, such as ``prune(...).orders["gamma"][:16]``.
+        example: an input, from which torch-pruning finds the dependencies.
 
     Examples:
         >>> import torch
@@ -79,12 +79,12 @@ def _remove(
     drops: Sequence[Drop],
     example: Tensor,
 ) -> str:
-    """Take the channels of one norm out; or the reason why not."""
+    """Remove channels of one norm; return the reason if that is impossible, else an empty string."""
     if is_ours(norm):
-        return "torch-pruning knows torch's norms only; geonorm.revert(model) first"
+        return "torch-pruning supports only torch's norms; call geonorm.revert(model) first"
     if operation is None or not is_operation(operation) or getattr(operation, "groups", 1) != 1:
-        return "it does not stand right behind a Linear or Conv without groups"
-    with torch.enable_grad():  # it reads the graph of gradients
+        return "it is not right after a Linear or Conv without groups"
+    with torch.enable_grad():  # it reads the autograd graph
         graph = tools.DependencyGraph().build_dependency(model, example_inputs=example)
     cut = tools.prune_linear_out_channels if isinstance(operation, nn.Linear) else tools.prune_conv_out_channels
 
@@ -93,14 +93,14 @@ def _remove(
 
     group = group_of([drop.channel for drop in drops])
     if not graph.check_pruning_group(group):
-        return "nothing would be left of a layer"
+        return "a layer would have no channels left"
     for dependency, _ in group:
         module = dependency.target.module
         is_output = graph.is_out_channel_pruning_fn(dependency.handler)
         if module is operation or module is norm or not list(module.parameters(recurse=False)):
             continue
         if is_output or not is_operation(module) or getattr(module, "groups", 1) != 1:
-            return f"its channels are tied to {dependency.target.name.split(' ')[0]}, which more than reads them"
+            return f"its channels are tied to {dependency.target.name.split(' ')[0]}, which does more than read them"
     if any("Add" in dependency.target.name for dependency, _ in group):
         return "its channels are added to others"
     with torch.no_grad():
@@ -112,7 +112,7 @@ def _remove(
 
 
 def _merge(dropped: Any, kept: Any, operation: nn.Module, norm: nn.Module) -> None:
-    """Add what readers do with one channel to what they do with another."""
+    """Add the weights that read one channel to those that read the other."""
     for (dependency, own), (_, other) in zip(dropped, kept, strict=True):
         module = dependency.target.module
         if module is not operation and module is not norm and is_operation(module):

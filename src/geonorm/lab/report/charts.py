@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from html import escape
 
+from ...html.charts import svg_figure
+from ...html.palette import looks
 from ..results import Column
 from .contents import Contents, costs, within_reach
-from .palette import looks
 
 _WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 360, 112, 42, 21, 8
 
@@ -49,7 +50,8 @@ def accuracies(contents: Contents, column: Column) -> str:
         if high > low
     )
     axis = f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{bottom}" y2="{bottom}"/>'
-    return _figure(f"{contents.labels[column]}: accuracy (%)", f"{axis}{''.join(parts)}{ticks}", bottom + 18)
+    title, inside = f"{contents.labels[column]}: accuracy (%)", f"{axis}{''.join(parts)}{ticks}"
+    return svg_figure(title, inside, _WIDTH, bottom + 18, caption_above=True)
 
 
 def cost(contents: Contents) -> str:
@@ -70,16 +72,10 @@ def cost(contents: Contents) -> str:
         )
     x = _LEFT + scale
     parts.append(f'<line class="reference" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/>')
-    return _figure(f"Time per training step, {contents.baseline} = 1", "".join(parts), bottom + 4)
+    title = f"Time per training step, {contents.baseline} = 1"
+    return svg_figure(title, "".join(parts), _WIDTH, bottom + 4, caption_above=True)
 
 
 def _name(norm: str, y: float) -> str:
     short = norm if len(norm) <= 16 else norm[:15] + "…"
     return f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end"><title>{escape(norm)}</title>{escape(short)}</text>'
-
-
-def _figure(title: str, inside: str, height: float) -> str:
-    return (
-        f'<figure><figcaption>{escape(title)}</figcaption><svg viewBox="0 0 {_WIDTH} {height:g}" role="img" '
-        f'aria-label="{escape(title)}">{inside}</svg></figure>'
-    )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ...html.document import Cell, document, read, sortable
+from ...html.palette import COLOURS, looks
 from ..info import facts
 from ..recipe import of_a_study
 from ..results import Column, mean_and_deviation
@@ -15,7 +16,6 @@ from ..statistics import Summary
 from . import charts, pictures, rerun
 from .contents import Contents, within_reach
 from .labels import called, probability, signed
-from .palette import COLOURS, looks
 from .series import View, exponents, learning
 from .verdict_text import cautions, column_sentence, short_answer
 

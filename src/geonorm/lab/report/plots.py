@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...html.palette import DASHES, TEXT, Look, line_style, looks
 from ...html.result import figure
 from ..extras import require
 from .contents import Contents, costs, within_reach
-from .palette import DASHES, TEXT, Look, line_style, looks
 from .series import View, exponents, learning
 
 if TYPE_CHECKING:
