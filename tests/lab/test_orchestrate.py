@@ -22,7 +22,7 @@ def test_runs_are_carried_out_once_and_counted(tmp_path: Path, capsys: pytest.Ca
     second = orchestrate(runs, store, workers=1, progress=True)
     assert (second.asked, second.already, second.left) == (2, 1, 0)
     assert second.elsewhere() == ""
-    assert "1 of 2 runs were there already" in capsys.readouterr().err
+    assert "1 of 2 runs were already done" in capsys.readouterr().err
 
 
 def test_nothing_is_said_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def orchestrate(
         pace = f"{workers} at a time" if isinstance(workers, int) else f"on {workers}"
         say(f"{len(runs)} run{'s' * (len(runs) != 1)}, {pace}; results go to {store.path}")
         if already:
-            say(f"{already} of {len(runs)} runs were there already")
+            say(f"{already} of {len(runs)} runs were already done")
     failure = None
     try:
         with shown(runs, store) if is_shown else nullcontext():
