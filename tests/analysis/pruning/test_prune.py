@@ -1,8 +1,7 @@
-"""Pruning: planted duplicates and dead channels, T15's controls, and removal by torch-pruning."""
+"""Pruning: planted duplicates and dead channels, and T15's controls."""
 
 from __future__ import annotations
 
-import builtins
 import math
 
 import pytest
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.analysis import Drop, prune, remove_channels
-from geonorm.analysis.pruning.channels import masked
+from geonorm.analysis import Drop, prune
 from helpers.assert_model_unchanged import assert_model_unchanged
 
 
@@ -125,18 +123,6 @@ def test_every_rule_leaves_a_channel_and_nobody_out_who_is_needed(rule: str) -> 
     assert again.orders == found.orders
 
 
-def test_a_mask_is_what_it_says() -> None:
-    model = net().eval()
-    x = randn(5, 6)
-    plain = model[1](model[0](x))
-    with masked(model, [Drop("1", 3), Drop("1", 0, 7)]):
-        seen = model[1](model[0](x))
-    expected = plain.clone()
-    expected[:, 3], expected[:, 0] = 0, plain[:, 7]
-    assert torch.equal(seen, expected)
-    assert torch.equal(model[1](model[0](x)), plain)
-
-
 @pytest.mark.parametrize("norm", ["bn", "augbn(phi=1.5)"])
 def test_the_model_is_left_as_it_was(norm: str) -> None:
     model = net(norm=norm)
@@ -190,94 +176,3 @@ def test_a_result_is_a_table_a_dict_and_a_picture() -> None:
     assert "neighbours in (γ, β)" in found.table()
     assert found.to_dict()["orders"]["gamma"][0].keys() == {"layer", "channel", "into"}
     assert found.plot().axes
-
-
-class TestRemoval:
-    @pytest.fixture(autouse=True)
-    def _torch_pruning(self) -> None:
-        pytest.importorskip("torch_pruning", reason="pip install geonorm[prune]")
-
-    def conv_net(self) -> nn.Sequential:
-        torch.manual_seed(0)
-        model = nn.Sequential(
-            nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 6, 3, bias=False), nn.BatchNorm2d(6),
-            nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 3),
-        ).double()  # fmt: skip
-        for norm in (model[1], model[4]):
-            norm.bias.data = torch.randn(norm.num_features).double()
-        model(randn(16, 2, 8, 8))
-        return model.eval()
-
-    def test_the_smaller_model_gives_what_the_masked_one_gave(self) -> None:
-        """Channels that become 0, and ones that go into others; the second norm is read through a Flatten."""
-        model, x = self.conv_net(), randn(4, 2, 8, 8, seed=3)
-        drops = [Drop("1", 2), Drop("1", 7), Drop("1", 0, 4), Drop("4", 1, 3), Drop("4", 5)]
-        with masked(model, drops), torch.no_grad():
-            expected = model(x)
-        model.train()
-        model[1].eval()
-        report = remove_channels(model, drops, x[:1])
-        assert not report.left, report
-        assert [module.training for module in model] == [True, False, True, True, True, True, True, True]
-        assert (model[0].out_channels, model[3].out_channels, model[7].in_features) == (5, 4, 64)
-        with torch.no_grad():
-            torch.testing.assert_close(model.eval()(x), expected)
-        assert "5 channels" in str(report)
-
-    def test_dense_layers(self) -> None:
-        model, x = net().eval(), randn(4, 6)
-        drops = [Drop("1", 2), Drop("4", 0, 4)]
-        with masked(model, drops), torch.no_grad():
-            expected = model(x)
-        assert not remove_channels(model, drops, x[:2]).left
-        with torch.no_grad():
-            torch.testing.assert_close(model(x), expected)
-
-    def test_residual_channels_and_our_norms_are_left_with_the_reason(self) -> None:
-        from geonorm.lab.models import CifarResNet
-
-        model, x = CifarResNet(1, width=4).eval(), torch.randn(2, 3, 16, 16)
-        drops = [Drop("blocks.0.norm1", 1), Drop("blocks.0.norm2", 2)]
-        with masked(model, drops[:1]), torch.no_grad():
-            expected = model(x)
-        report = remove_channels(model, drops, x)
-        assert [change.name for change in report.changed] == ["blocks.0.norm1"]
-        assert [left.name for left in report.left] == ["blocks.0.norm2"]
-        with torch.no_grad():
-            torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
-        ours = net(norm="augbn(phi=1.5)")
-        assert "revert" in remove_channels(ours, [Drop("1", 0)], randn(2, 6)).left[0].reason
-
-    def test_a_name_that_is_no_norm_changes_nothing(self) -> None:
-        model = net().train()
-        with pytest.raises(ValueError, match="name of a batch norm"):
-            remove_channels(model, [Drop("1", 0), Drop("0", 0)], randn(2, 6))
-        assert model[1].num_features == 8
-        assert all(module.training for module in model.modules())
-
-
-def test_without_torch_pruning_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest):
-        if name == "torch_pruning":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"geonorm\[prune\]"):
-        remove_channels(net(), [Drop("1", 0)], randn(2, 6))
-
-
-def test_compiled_models_are_masked_too() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).eval()
-    with torch.no_grad():
-        model[1].bias.normal_()
-    x = torch.randn(64, 4)
-    batch = (x, model(x).argmax(1))
-    compiled = torch.compile(model, backend="eager")
-    compiled(x)
-    plain, found = (prune(m, batch, (0.0, 0.8), ("gamma",)) for m in (model, compiled))
-    assert plain.trials[1].accuracy.share < 1
-    assert [trial.accuracy for trial in found.trials] == [trial.accuracy for trial in plain.trials]
