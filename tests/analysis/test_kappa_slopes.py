@@ -9,20 +9,7 @@ from torch import Tensor, nn
 import geonorm
 from geonorm.analysis import curvature, kappa_slopes
 from helpers.assert_model_unchanged import assert_model_unchanged
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def data(samples: int = 12) -> tuple[Tensor, Tensor]:
-    return randn(samples, 4), torch.arange(samples) % 3
-
-
-def net(norm: nn.Module | None = None, activation: nn.Module | None = None) -> nn.Sequential:
-    torch.manual_seed(0)
-    norm = nn.BatchNorm1d(5) if norm is None else norm
-    return nn.Sequential(nn.Linear(4, 5), norm, activation or nn.Tanh(), nn.Linear(5, 3)).double()
+from helpers.float64_classifier import classifier, labelled_batch, seeded_randn64
 
 
 def squares(output: Tensor, target: Tensor) -> Tensor:
@@ -34,7 +21,7 @@ def test_kappa_slope_of_the_last_layer_is_exactly_minus_two() -> None:
     model = nn.Sequential(geonorm.PopNorm1d(4), nn.Linear(4, 2)).double()
     nn.init.zeros_(model[1].weight)  # the variance follows F(w/κ) too, seen from the same point w = 0
     with assert_model_unchanged(model):
-        found = kappa_slopes(model, (randn(32, 4), randn(32, 2, seed=1)), squares, tolerance=1e-10)
+        found = kappa_slopes(model, (seeded_randn64(32, 4), seeded_randn64(32, 2, seed=1)), squares, tolerance=1e-10)
     (slope,) = found.slopes
     assert (slope.norm, slope.layer) == ("0", "1")
     assert slope.largest == pytest.approx(-2, abs=1e-9)
@@ -53,7 +40,7 @@ def test_kappa_slope_of_interior_layers(activation: nn.Module) -> None:
         geonorm.PopNorm1d(6, eps=1e-30), nn.Linear(6, 2, bias=False),
     ).double()  # fmt: skip
     model[1].weight.data.mul_(5)  # out of tanh's linear part
-    found = kappa_slopes(model, (randn(32, 4), randn(32, 2, seed=1)), squares, tolerance=1e-8)
+    found = kappa_slopes(model, (seeded_randn64(32, 4), seeded_randn64(32, 2, seed=1)), squares, tolerance=1e-8)
     interior, last = found.slopes
     assert (interior.layer, last.layer) == ("1", "4")
     assert last.largest == pytest.approx(-2, abs=1e-6)
@@ -70,18 +57,17 @@ def test_kappa_of_converted_models() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3), nn.BatchNorm1d(3)).double()
     geonorm.convert(model, "pop")
-    assert [(slope.norm, slope.layer) for slope in kappa_slopes(model, data(), kappas=(1, 4)).slopes] == [
+    assert [(slope.norm, slope.layer) for slope in kappa_slopes(model, labelled_batch(), kappas=(1, 4)).slopes] == [
         ("0.pre_norm", "0"),
         ("3.pre_norm", "3"),
     ]
-    blocks = curvature(model, data(), hessian=False).blocks
+    blocks = curvature(model, labelled_batch(), hessian=False).blocks
     weights = sum(p.numel() for name, p in model.named_parameters() if name in ("0.weight", "0.bias"))
     assert blocks[1].parameters == weights
 
 
-class TestEnemies:
-    def test_errors_of_kappa(self) -> None:
-        with pytest.raises(ValueError, match=r"geonorm\.convert"):
-            kappa_slopes(net(), data())
-        with pytest.raises(ValueError, match="two different"):
-            kappa_slopes(net(geonorm.PopNorm1d(5)), data(), kappas=(4,))
+def test_errors_of_kappa() -> None:
+    with pytest.raises(ValueError, match=r"geonorm\.convert"):
+        kappa_slopes(classifier(), labelled_batch())
+    with pytest.raises(ValueError, match="two different"):
+        kappa_slopes(classifier(geonorm.PopNorm1d(5)), labelled_batch(), kappas=(4,))

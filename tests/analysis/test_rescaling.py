@@ -61,7 +61,6 @@ def test_T19_the_head_is_not_invariant() -> None:
     assert all(case.gradient > 0.5 for case in found.cases if case.factor != 1)
 
 
-class TestEnemies:
-    def test_factors(self) -> None:
-        with pytest.raises(ValueError, match="factors above 0"):
-            rescaling(net(), data(), (0.0,))
+def test_factors() -> None:
+    with pytest.raises(ValueError, match="factors above 0"):
+        rescaling(net(), data(), (0.0,))

@@ -121,8 +121,7 @@ class TestInsideBlocksCalledNorm:
         torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
 
 
-class TestAfterwards:
-    def test_known_layouts_are_those_of_ours_too(self) -> None:
-        for layer in (geonorm.AugBatchNorm3d(4), geonorm.AugInstanceNorm1d(4), geonorm.AugLayerNorm(4)):
-            assert layout_of(layer) is not None
-        assert layout_of(geonorm.PopNorm2d(4)) is None
+def test_known_layouts_are_those_of_ours_too() -> None:
+    for layer in (geonorm.AugBatchNorm3d(4), geonorm.AugInstanceNorm1d(4), geonorm.AugLayerNorm(4)):
+        assert layout_of(layer) is not None
+    assert layout_of(geonorm.PopNorm2d(4)) is None

@@ -9,15 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from geonorm.analysis import curvature
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.float64_classifier import seeded_randn64
 
 
 def test_condition_of_inputs() -> None:
     """Planted: inputs of standard deviations 1 and 10, then a mean that a bias sees, then a direction never seen."""
-    white = randn(200, 2)
+    white = seeded_randn64(200, 2)
     white = torch.linalg.qr(white - white.mean(0)).Q * 200**0.5
     x, target = white * torch.tensor([1.0, 10.0]), torch.zeros(200, dtype=torch.long)
 
@@ -46,7 +43,7 @@ def test_condition_of_inputs() -> None:
 def test_condition_of_patches_is_that_of_the_gauss_newton_block(layer) -> None:
     """For a sum of squares the Hessian of a convolution's weight is 2·Σzzᵗ for each output row, by autograd."""
     shape = (6, 4, 9) if isinstance(layer, nn.Conv1d) else (6, 4, 7, 8)
-    model, x = nn.Sequential(layer.double()), randn(*shape)
+    model, x = nn.Sequential(layer.double()), seeded_randn64(*shape)
 
     def loss(output: Tensor, target: Tensor) -> Tensor:
         return output.square().flatten(1).sum(1)

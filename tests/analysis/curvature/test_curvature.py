@@ -12,20 +12,7 @@ from torch.nn.utils import parametrizations
 import geonorm
 from geonorm.analysis import curvature, kappa_slopes
 from helpers.assert_model_unchanged import assert_model_unchanged
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def data(samples: int = 12) -> tuple[Tensor, Tensor]:
-    return randn(samples, 4), torch.arange(samples) % 3
-
-
-def net(norm: nn.Module | None = None, activation: nn.Module | None = None) -> nn.Sequential:
-    torch.manual_seed(0)
-    norm = nn.BatchNorm1d(5) if norm is None else norm
-    return nn.Sequential(nn.Linear(4, 5), norm, activation or nn.Tanh(), nn.Linear(5, 3)).double()
+from helpers.float64_classifier import classifier, labelled_batch, seeded_randn64
 
 
 def exact_hessian(model: nn.Module, batches: list[tuple[Tensor, Tensor]], names: list[str]) -> Tensor:
@@ -54,7 +41,7 @@ def test_eigenvalues_are_those_of_the_exact_hessian(norm: str, training: bool) -
         "pop": geonorm.PopNorm1d(5),
         "ln": nn.LayerNorm(5),
     }
-    model, batches = net(norms[norm]).train(training), [data(12), data(7)]
+    model, batches = classifier(norms[norm]).train(training), [labelled_batch(12), labelled_batch(7)]
     names = [name for name, _ in model.named_parameters()]
     found = curvature(model, batches, tolerance=1e-9, steps=100)
     with geonorm.no_stat_update():
@@ -69,20 +56,20 @@ def test_eigenvalues_are_those_of_the_exact_hessian(norm: str, training: bool) -
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_is_left_as_it_was(training: bool) -> None:
-    model = nn.Sequential(net(), nn.Dropout(0.5), nn.Linear(3, 3).double()).train(training)
+    model = nn.Sequential(classifier(), nn.Dropout(0.5), nn.Linear(3, 3).double()).train(training)
     model[0][1].eval()
     model[2].weight.grad = torch.ones_like(model[2].weight)
     with assert_model_unchanged(model):
-        first = curvature(model, data(), steps=5)
+        first = curvature(model, labelled_batch(), steps=5)
     with assert_model_unchanged(model):
-        again = curvature(model, data(), steps=5)
+        again = curvature(model, labelled_batch(), steps=5)
     assert first.blocks[0].largest == again.blocks[0].largest
 
 
 def test_dropout_has_one_mask_for_all_products() -> None:
     """With new masks in each product there would be no matrix, and no convergence."""
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 3)).double()
-    found = curvature(model, data(), tolerance=1e-8, steps=200, where="0")
+    found = curvature(model, labelled_batch(), tolerance=1e-8, steps=200, where="0")
     assert found.blocks[0].error <= 1e-8 * found.lipschitz
 
 
@@ -93,26 +80,26 @@ class TestEnemies:
         model = nn.Sequential(shared, nn.Tanh(), shared, normed)
         shared.bias.requires_grad_(False)
         with assert_model_unchanged(model):
-            found = curvature(model, data(), tolerance=1e-9)
+            found = curvature(model, labelled_batch(), tolerance=1e-9)
         assert [block.name for block in found.blocks] == ["(all)", "0", "3"]
         assert found.blocks[1].parameters == 16
         assert found.blocks[2].parameters == 3 + 12 + 3
         assert found.blocks[0].parameters == 16 + 18
 
     def test_one_sample_and_a_model_without_norms(self) -> None:
-        found = curvature(nn.Sequential(nn.Linear(4, 3)).double(), data(1))
+        found = curvature(nn.Sequential(nn.Linear(4, 3)).double(), labelled_batch(1))
         assert found.blocks[0].variance == 0.0
         assert found.blocks[0].condition is None
 
     def test_a_loss_without_curvature(self) -> None:
         model = nn.Sequential(nn.Linear(4, 3, bias=False)).double()
-        found = curvature(model, data(), lambda output, target: output.sum(1))
+        found = curvature(model, labelled_batch(), lambda output, target: output.sum(1))
         assert found.lipschitz == 0.0
 
     def test_nan_is_told(self) -> None:
-        x, y = data()
+        x, y = labelled_batch()
         x[0, 0] = math.nan
-        found = curvature(net(), (x, y))
+        found = curvature(classifier(), (x, y))
         assert math.isnan(found.blocks[0].variance)
         assert math.isnan(found.blocks[0].largest)
         assert found.to_dict()["blocks"][0]["largest"] is None
@@ -120,14 +107,14 @@ class TestEnemies:
     @pytest.mark.parametrize(
         ("make", "batches", "options", "error", "words"),
         [
-            (net, [], {}, ValueError, "at least one batch"),
-            (net, randn(4, 4), {}, TypeError, r"\(input, target\)"),
-            (net, data(), {"loss": nn.functional.cross_entropy}, ValueError, "reduction='none'"),
-            (net, data(), {"how": "fisher"}, ValueError, "expected how"),
-            (net, data(), {"how": "vmap"}, ValueError, "model.eval"),
-            (lambda: net().half(), data(), {}, TypeError, "float32 or float64"),
-            (lambda: net().requires_grad_(False), data(), {}, ValueError, "all are frozen"),
-            (net, data(), {"where": "9"}, ValueError, "matches no module"),
+            (classifier, [], {}, ValueError, "at least one batch"),
+            (classifier, seeded_randn64(4, 4), {}, TypeError, r"\(input, target\)"),
+            (classifier, labelled_batch(), {"loss": nn.functional.cross_entropy}, ValueError, "reduction='none'"),
+            (classifier, labelled_batch(), {"how": "fisher"}, ValueError, "expected how"),
+            (classifier, labelled_batch(), {"how": "vmap"}, ValueError, "model.eval"),
+            (lambda: classifier().half(), labelled_batch(), {}, TypeError, "float32 or float64"),
+            (lambda: classifier().requires_grad_(False), labelled_batch(), {}, ValueError, "all are frozen"),
+            (classifier, labelled_batch(), {"where": "9"}, ValueError, "matches no module"),
         ],
     )
     def test_errors_say_what_to_do(self, make, batches, options, error, words: str) -> None:
@@ -137,10 +124,10 @@ class TestEnemies:
 
 
 def test_results_draw_themselves() -> None:
-    found = curvature(net(), data())
+    found = curvature(classifier(), labelled_batch())
     assert "condition of inputs" in found.table()
     assert len(found.plot().axes) == 3
-    slopes = kappa_slopes(net(geonorm.PopNorm1d(5), nn.ReLU()), data(), kappas=(1, 2))
+    slopes = kappa_slopes(classifier(geonorm.PopNorm1d(5), nn.ReLU()), labelled_batch(), kappas=(1, 2))
     assert "λ max, κ=2" in slopes.table()
     assert slopes.plot().axes
     assert slopes.to_dict()["slopes"][0]["layer"] == "3"

@@ -6,37 +6,33 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from geonorm.analysis.curvature.lanczos import lanczos
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.float64_classifier import seeded_randn64
 
 
 class TestLanczos:
     def test_against_the_whole_spectrum(self) -> None:
-        a = randn(40, 40)
+        a = seeded_randn64(40, 40)
         a = a + a.T
         values = torch.linalg.eigvalsh(a)
-        ends = lanczos(lambda v: a @ v, randn(40, seed=1), steps=40, tolerance=1e-12)
+        ends = lanczos(lambda v: a @ v, seeded_randn64(40, seed=1), steps=40, tolerance=1e-12)
         assert ends.largest == pytest.approx(float(values[-1]), rel=1e-12)
         assert ends.smallest == pytest.approx(float(values[0]), rel=1e-12)
 
     def test_its_error_is_a_bound(self) -> None:
         a = torch.diag(torch.linspace(-1, 3, 200, dtype=torch.float64))
         for steps in (2, 5, 10, 20):
-            ends = lanczos(lambda v: a @ v, randn(200, seed=2), steps=steps, tolerance=1e-14)
+            ends = lanczos(lambda v: a @ v, seeded_randn64(200, seed=2), steps=steps, tolerance=1e-14)
             assert ends.products == steps
             for value in (ends.largest, ends.smallest):
                 assert float((a.diagonal() - value).abs().min()) <= ends.error + 1e-14
         assert ends.error > 1e-6
 
     def test_it_stops_when_nothing_is_left(self) -> None:
-        zero = lanczos(torch.zeros_like, randn(30), steps=20, tolerance=1e-6)
+        zero = lanczos(torch.zeros_like, seeded_randn64(30), steps=20, tolerance=1e-6)
         assert zero == (0.0, 0.0, 0.0, 1)
-        assert lanczos(lambda v: 2 * v, randn(30), steps=20, tolerance=1e-12).products == 1
-        single = lanczos(lambda v: -3 * v, randn(1), steps=20, tolerance=1e-12)
+        assert lanczos(lambda v: 2 * v, seeded_randn64(30), steps=20, tolerance=1e-12).products == 1
+        single = lanczos(lambda v: -3 * v, seeded_randn64(1), steps=20, tolerance=1e-12)
         assert (single.largest, single.smallest) == (-3.0, -3.0)
-        assert math.isnan(lanczos(lambda v: v * math.nan, randn(3), steps=9, tolerance=1e-6).largest)
+        assert math.isnan(lanczos(lambda v: v * math.nan, seeded_randn64(3), steps=9, tolerance=1e-6).largest)

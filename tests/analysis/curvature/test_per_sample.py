@@ -8,20 +8,7 @@ from torch import Tensor, nn
 
 import geonorm
 from geonorm.analysis import curvature
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def data(samples: int = 12) -> tuple[Tensor, Tensor]:
-    return randn(samples, 4), torch.arange(samples) % 3
-
-
-def net(norm: nn.Module | None = None, activation: nn.Module | None = None) -> nn.Sequential:
-    torch.manual_seed(0)
-    norm = nn.BatchNorm1d(5) if norm is None else norm
-    return nn.Sequential(nn.Linear(4, 5), norm, activation or nn.Tanh(), nn.Linear(5, 3)).double()
+from helpers.float64_classifier import classifier, labelled_batch
 
 
 def loop_variance(model: nn.Module, batches: list[tuple[Tensor, Tensor]], alone: bool) -> tuple[float, float]:
@@ -42,7 +29,7 @@ def loop_variance(model: nn.Module, batches: list[tuple[Tensor, Tensor]], alone:
 
 
 def test_variance_in_evaluation_is_that_of_a_loop_over_samples() -> None:
-    model, batches = net().train(), [data(40), data(5)]
+    model, batches = classifier().train(), [labelled_batch(40), labelled_batch(5)]
     model(batches[0][0])
     model.eval()
     found = curvature(model, batches, hessian=False)
@@ -57,7 +44,7 @@ def test_variance_in_evaluation_is_that_of_a_loop_over_samples() -> None:
 
 def test_variance_in_training_has_the_whole_batch_in_the_graph() -> None:
     """Sample i's term depends on the others: it is not what the sample alone, or the batch as one, would give."""
-    model, batches = net().train(), [data(12), data(7)]
+    model, batches = classifier().train(), [labelled_batch(12), labelled_batch(7)]
     found = curvature(model, batches, hessian=False)
     assert found.how == "backward"
     with geonorm.no_stat_update():
@@ -72,16 +59,15 @@ def test_variance_in_training_has_the_whole_batch_in_the_graph() -> None:
     assert "evaluation" in evaluated.table()
 
 
-class TestEnemies:
-    def test_what_torch_func_cannot_run_goes_sample_by_sample(self) -> None:
-        class Branch(nn.Module):
-            def forward(self, x: Tensor) -> Tensor:
-                return x * 2 if float(x.detach().sum()) > -1e9 else x
+def test_what_torch_func_cannot_run_goes_sample_by_sample() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2 if float(x.detach().sum()) > -1e9 else x
 
-        model = nn.Sequential(nn.Linear(4, 3), Branch()).double().eval()
-        assert curvature(model, data(), hessian=False).how == "backward"
-        with pytest.raises(RuntimeError):
-            curvature(model, data(), hessian=False, how="vmap")
+    model = nn.Sequential(nn.Linear(4, 3), Branch()).double().eval()
+    assert curvature(model, labelled_batch(), hessian=False).how == "backward"
+    with pytest.raises(RuntimeError):
+        curvature(model, labelled_batch(), hessian=False, how="vmap")
 
 
 def test_norms_without_running_statistics_join_samples_in_evaluation_too() -> None:

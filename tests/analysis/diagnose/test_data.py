@@ -7,19 +7,16 @@ from torch import Tensor, nn
 
 import geonorm
 from geonorm.analysis import diagnose
+from helpers.findings import severity_by_kind
 from helpers.planted_faults import faults
-
-
-def kinds(model: nn.Module, batches, **options) -> dict[str, str]:
-    return {finding.kind: finding.severity for finding in diagnose(model, batches, **options).findings}
 
 
 def test_made_up_inputs_say_nothing_about_data() -> None:
     model, batches = faults.healthy()
     with torch.no_grad():
         model.norm.running_mean += 3
-    assert "stale statistics" in kinds(model, batches)
-    assert kinds(model, [torch.randn_like(batches[0])], synthetic=True) == {}
+    assert "stale statistics" in severity_by_kind(model, batches)
+    assert severity_by_kind(model, [torch.randn_like(batches[0])], synthetic=True) == {}
 
 
 def test_outliers_that_the_norm_bears_are_a_note() -> None:

@@ -10,19 +10,11 @@ from torch import nn
 
 import geonorm
 from geonorm.analysis import diagnose
-
-
-def mlp(*between: nn.Module) -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16, bias=False), *between, nn.ReLU(), nn.Linear(16, 4))
-
-
-def kinds(model: nn.Module, batches, **options) -> dict[str, str]:
-    return {finding.kind: finding.severity for finding in diagnose(model, batches, **options).findings}
+from helpers.findings import severity_by_kind, small_mlp
 
 
 def test_severe_findings_come_first_and_are_whole() -> None:
-    model = mlp(nn.BatchNorm1d(16, momentum=0.0))
+    model = small_mlp(nn.BatchNorm1d(16, momentum=0.0))
     model[0] = nn.Linear(8, 16)
     with torch.no_grad():
         model[3].weight[0, 0] = math.nan
@@ -41,13 +33,13 @@ def test_severe_findings_come_first_and_are_whole() -> None:
 
 def test_an_empty_or_odd_model_gets_an_answer() -> None:
     assert diagnose(nn.Linear(3, 2), torch.randn(4, 3)).layers == []
-    assert kinds(nn.BatchNorm1d(4), torch.randn(64, 4)) == {}
-    assert kinds(nn.Sequential(nn.BatchNorm1d(4, affine=False)), torch.randn(64, 4)) == {}
-    half = mlp(nn.BatchNorm1d(16, eps=1e-8)).half()  # statistics are in float32: this eps is not lost
-    assert kinds(half, torch.randn(64, 8).half()) == {}
-    assert kinds(mlp(nn.LayerNorm(16)).bfloat16(), torch.randn(64, 8).bfloat16()) == {}
-    lonely = mlp(nn.Unflatten(1, (16, 1)), nn.LayerNorm(1), nn.Flatten())
-    assert kinds(lonely, torch.randn(64, 8), synthetic=True) == {"single value": "error"}
+    assert severity_by_kind(nn.BatchNorm1d(4), torch.randn(64, 4)) == {}
+    assert severity_by_kind(nn.Sequential(nn.BatchNorm1d(4, affine=False)), torch.randn(64, 4)) == {}
+    half = small_mlp(nn.BatchNorm1d(16, eps=1e-8)).half()  # statistics are in float32: this eps is not lost
+    assert severity_by_kind(half, torch.randn(64, 8).half()) == {}
+    assert severity_by_kind(small_mlp(nn.LayerNorm(16)).bfloat16(), torch.randn(64, 8).bfloat16()) == {}
+    lonely = small_mlp(nn.Unflatten(1, (16, 1)), nn.LayerNorm(1), nn.Flatten())
+    assert severity_by_kind(lonely, torch.randn(64, 8), synthetic=True) == {"single value": "error"}
 
 
 @pytest.mark.parametrize("name", [name for name in geonorm.norms() if name not in ("wn", "ws", "cwn", "sn")])
@@ -65,7 +57,7 @@ def test_every_normalization_of_this_library_is_read(name: str) -> None:
 
 
 def test_forward_says_how_to_call_the_model() -> None:
-    model = mlp(nn.BatchNorm1d(16))
+    model = small_mlp(nn.BatchNorm1d(16))
     batches = [{"values": torch.randn(32, 8)}]
     with pytest.raises(TypeError, match="forward="):
         diagnose(model, batches)
@@ -75,7 +67,7 @@ def test_forward_says_how_to_call_the_model() -> None:
 @pytest.mark.parametrize("batches", [[], torch.randn(0, 8), [torch.randn(0, 8)]], ids=["none", "empty", "one empty"])
 def test_no_data_is_an_error(batches) -> None:
     with pytest.raises(ValueError, match="at least one batch"):
-        diagnose(mlp(nn.BatchNorm1d(16)), batches)
+        diagnose(small_mlp(nn.BatchNorm1d(16)), batches)
 
 
 def test_an_error_of_a_reading_is_not_the_models(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from geonorm.analysis import batch_width, diagnose, sphere
-
-
-def kinds(model: nn.Module, batches, **options) -> dict[str, str]:
-    return {finding.kind: finding.severity for finding in diagnose(model, batches, **options).findings}
+from helpers.findings import severity_by_kind
 
 
 def test_a_layer_that_never_runs_and_one_that_runs_twice() -> None:
@@ -25,9 +22,9 @@ def test_a_layer_that_never_runs_and_one_that_runs_twice() -> None:
 
     x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
     # After tanh: mean 0 and σ 0.63, 0.37 apart. After ReLU: mean 0.40 and σ 0.58, 0.58 apart.
-    assert kinds(Twice(nn.Tanh()), x) == {"never ran": "note", "shared norm": "note"}
-    assert kinds(Twice(nn.ReLU()), x) == {"never ran": "note", "shared norm": "warning"}
-    assert kinds(Twice(nn.Tanh()), 3 * x + 2) == {"never ran": "note", "shared norm": "warning"}
+    assert severity_by_kind(Twice(nn.Tanh()), x) == {"never ran": "note", "shared norm": "note"}
+    assert severity_by_kind(Twice(nn.ReLU()), x) == {"never ran": "note", "shared norm": "warning"}
+    assert severity_by_kind(Twice(nn.Tanh()), 3 * x + 2) == {"never ran": "note", "shared norm": "warning"}
 
 
 def test_what_stands_between_two_norms_counts() -> None:
@@ -44,14 +41,10 @@ def test_what_stands_between_two_norms_counts() -> None:
             return self.second(y)
 
     x = torch.randn(64, 8)
-    assert kinds(InPlace(), x) == {}
-    assert kinds(nn.Sequential(nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.BatchNorm1d(8)), x) == {}
+    assert severity_by_kind(InPlace(), x) == {}
+    assert severity_by_kind(nn.Sequential(nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.BatchNorm1d(8)), x) == {}
     inside = nn.Sequential(nn.Sequential(nn.BatchNorm1d(8)), nn.Identity(), nn.Dropout(0.5), nn.BatchNorm1d(8))
-    assert kinds(inside, x) == {"norm after norm": "warning", "variance shift": "note"}
-
-
-def kinds(model: nn.Module, batches: object) -> set[str]:
-    return {finding.kind for finding in diagnose(model, batches).findings}
+    assert severity_by_kind(inside, x) == {"norm after norm": "warning", "variance shift": "note"}
 
 
 class TestLines:
@@ -70,7 +63,7 @@ class TestLines:
 
     def test_two_dimensions_are_a_pair(self) -> None:
         model, x = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7)), torch.randn(32, 5)
-        assert "redundant bias" in kinds(model, x)
+        assert "redundant bias" in severity_by_kind(model, x)
         assert sphere(model, x).layers[0].effective is not None
 
 
@@ -78,16 +71,16 @@ class TestNormAfterNorm:
     def test_a_transformer_with_a_last_norm_is_healthy(self) -> None:
         layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
         model = nn.TransformerEncoder(layer, 1, norm=nn.LayerNorm(16), enable_nested_tensor=False)
-        assert "norm after norm" not in kinds(model, torch.randn(32, 5, 16))
+        assert "norm after norm" not in severity_by_kind(model, torch.randn(32, 5, 16))
 
     @pytest.mark.parametrize("norm", [nn.LayerNorm([8, 6, 6]), nn.GroupNorm(2, 8)], ids=["layer", "group"])
     def test_groups_keep_what_sets_channels_apart(self, norm: nn.Module) -> None:
         model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), type(norm)(*norm_arguments(norm)), norm)
-        assert "norm after norm" not in kinds(model, torch.randn(16, 3, 6, 6))
+        assert "norm after norm" not in severity_by_kind(model, torch.randn(16, 3, 6, 6))
 
     def test_batch_norms_do_not(self) -> None:
         model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.BatchNorm2d(8))
-        assert "norm after norm" in kinds(model, torch.randn(16, 3, 6, 6))
+        assert "norm after norm" in severity_by_kind(model, torch.randn(16, 3, 6, 6))
 
 
 def norm_arguments(norm: nn.Module) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from torch import nn
 import geonorm
 from geonorm.analysis import diagnose
 from geonorm.optim import project_scale_invariant
+from helpers.findings import severity_by_kind
 
 
 def net(operation: nn.Module, norm: nn.Module) -> nn.Sequential:
@@ -43,13 +44,9 @@ def test_rows_of_transposed_convolutions_are_in_dimension_1() -> None:
     assert finding.channels == [3]
 
 
-def kinds(model: nn.Module, batches, **options) -> dict[str, str]:
-    return {finding.kind: finding.severity for finding in diagnose(model, batches, **options).findings}
-
-
 def test_a_bias_is_redundant_only_where_all_of_it_is_removed() -> None:
     def biased(norm: nn.Module) -> dict[str, str]:
-        return kinds(nn.Sequential(nn.Linear(8, 16), norm), torch.randn(64, 8), synthetic=True)
+        return severity_by_kind(nn.Sequential(nn.Linear(8, 16), norm), torch.randn(64, 8), synthetic=True)
 
     frozen = nn.BatchNorm1d(16)
     geonorm.freeze(frozen)
@@ -61,10 +58,6 @@ def test_a_bias_is_redundant_only_where_all_of_it_is_removed() -> None:
     assert "redundant bias" not in biased(frozen)
 
 
-def kinds(model: nn.Module, batches: object) -> set[str]:
-    return {finding.kind for finding in diagnose(model, batches).findings}
-
-
 @pytest.mark.parametrize(
     ("norm", "found"),
     [(nn.BatchNorm1d(8), True), (nn.LayerNorm(8), False), (nn.RMSNorm(8), False), (nn.GroupNorm(2, 8), False)],
@@ -74,7 +67,7 @@ def test_parallel_rows_are_duplicates_only_where_their_size_is_removed(norm: nn.
     model = nn.Sequential(nn.Linear(6, 8), norm)
     with torch.no_grad():
         model[0].weight[3] = 2 * model[0].weight[1]
-    assert ("duplicate channels" in kinds(model, torch.randn(32, 6))) == found
+    assert ("duplicate channels" in severity_by_kind(model, torch.randn(32, 6))) == found
 
 
 def test_the_learning_rate_decides_what_is_too_long() -> None:

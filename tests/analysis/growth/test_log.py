@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from geonorm.analysis import Growth, Monitor
-from helpers.small_training import sgd, small_net, train_steps
+from helpers.small_training import records_of_steps, sgd, small_net, train_steps
 
 
 class TestFile:
@@ -113,35 +112,14 @@ def test_a_result_is_a_table_a_dict_and_a_picture() -> None:
     assert Growth([]).rows() == []
 
 
-class TestWhatIsRead:
-    def run(self, optimizer_of, *, closure: bool = True, steps: int = 2, **options):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, eps=1e-12), nn.Linear(6, 3)).double()
-        optimizer = optimizer_of(model.parameters())
+def test_steps_are_counted_on_from_the_file(tmp_path) -> None:
+    for _ in range(2):
+        records_of_steps(lambda p: torch.optim.SGD(p, lr=0.1), file=tmp_path / "log", steps=3)
+    assert [record["step"] for record in Growth.read(tmp_path / "log").records] == list(range(6))
 
-        def loss() -> Tensor:
-            optimizer.zero_grad()
-            value = model(torch.randn(16, 4).double()).square().mean()
-            value.backward()
-            return value
 
-        with Monitor(model, optimizer, every=1, **options) as monitor:
-            for _ in range(steps):
-                if closure:
-                    optimizer.step(loss)
-                else:
-                    loss()
-                    optimizer.step()
-                monitor.step()
-        return model, monitor.result().records
-
-    def test_steps_are_counted_on_from_the_file(self, tmp_path) -> None:
-        for _ in range(2):
-            self.run(lambda p: torch.optim.SGD(p, lr=0.1), file=tmp_path / "log", steps=3)
-        assert [record["step"] for record in Growth.read(tmp_path / "log").records] == list(range(6))
-
-    @pytest.mark.parametrize("line", ["[1]", '{"a": 1}', "words"])
-    def test_files_of_something_else_are_refused(self, tmp_path, line: str) -> None:
-        (tmp_path / "log").write_text(f'{{"step": 0, "loss": null, "weights": {{}}, "norms": {{}}}}\n{line}\n')
-        with pytest.raises(ValueError, match="line 2"):
-            Growth.read(tmp_path / "log")
+@pytest.mark.parametrize("line", ["[1]", '{"a": 1}', "words"])
+def test_files_of_something_else_are_refused(tmp_path, line: str) -> None:
+    (tmp_path / "log").write_text(f'{{"step": 0, "loss": null, "weights": {{}}, "norms": {{}}}}\n{line}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        Growth.read(tmp_path / "log")

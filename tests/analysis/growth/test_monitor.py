@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrizations
 
 from geonorm.analysis import Monitor
@@ -173,35 +173,13 @@ def test_evaluation_between_steps_does_not_count() -> None:
     assert monitor.result().records[0]["norms"]["1"]["beta_gap"] < 10
 
 
-class TestWhatIsRead:
-    def run(self, optimizer_of, *, closure: bool = True, steps: int = 2, **options):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, eps=1e-12), nn.Linear(6, 3)).double()
-        optimizer = optimizer_of(model.parameters())
-
-        def loss() -> Tensor:
-            optimizer.zero_grad()
-            value = model(torch.randn(16, 4).double()).square().mean()
-            value.backward()
-            return value
-
-        with Monitor(model, optimizer, every=1, **options) as monitor:
-            for _ in range(steps):
-                if closure:
-                    optimizer.step(loss)
-                else:
-                    loss()
-                    optimizer.step()
-                monitor.step()
-        return model, monitor.result().records
-
-    def test_copies_are_not_watched(self) -> None:
-        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))
-        with Monitor(model):
-            twin = copy.deepcopy(model)
-            saved = pickle.loads(pickle.dumps(model))
-            for other in (twin, saved):
-                assert all(hook.watch is None for hook in other[1]._forward_pre_hooks.values())
-                other(torch.randn(8, 4))
-                assert len(other[1]._forward_pre_hooks) == len(other[1]._forward_pre_hooks_with_kwargs) == 0
-            assert len(model[1]._forward_pre_hooks) == 1
+def test_copies_are_not_watched() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))
+    with Monitor(model):
+        twin = copy.deepcopy(model)
+        saved = pickle.loads(pickle.dumps(model))
+        for other in (twin, saved):
+            assert all(hook.watch is None for hook in other[1]._forward_pre_hooks.values())
+            other(torch.randn(8, 4))
+            assert len(other[1]._forward_pre_hooks) == len(other[1]._forward_pre_hooks_with_kwargs) == 0
+        assert len(model[1]._forward_pre_hooks) == 1

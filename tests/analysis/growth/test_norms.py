@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import geonorm
 from geonorm.analysis import Monitor
@@ -66,45 +66,24 @@ def test_learned_phi_and_alpha_are_followed() -> None:
     )
 
 
-class TestWhatIsRead:
-    def run(self, optimizer_of, *, closure: bool = True, steps: int = 2, **options):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, eps=1e-12), nn.Linear(6, 3)).double()
-        optimizer = optimizer_of(model.parameters())
-
-        def loss() -> Tensor:
-            optimizer.zero_grad()
-            value = model(torch.randn(16, 4).double()).square().mean()
-            value.backward()
-            return value
-
-        with Monitor(model, optimizer, every=1, **options) as monitor:
-            for _ in range(steps):
-                if closure:
-                    optimizer.step(loss)
-                else:
-                    loss()
-                    optimizer.step()
-                monitor.step()
-        return model, monitor.result().records
-
-    def test_gaps_at_length_1_do_not_depend_on_the_size_of_weight_or_bias(self) -> None:
-        torch.manual_seed(0)
-        model, x = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)).double(), torch.randn(16, 4).double() + 1
-        found = []
-        for _ in range(2):
-            with Monitor(model) as monitor:
-                model(x)
-                monitor.step()
-            found.append(monitor.result().records[0]["norms"]["1"]["beta_gap_unit"])
-            with torch.no_grad():
-                model[0].weight.mul_(3)
-                model[0].bias.add_(2)
-        assert found[0] == pytest.approx(found[1], rel=1e-9)
-
-    def test_lines_of_a_linear_have_no_unit(self) -> None:
-        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))
+def test_gaps_at_length_1_do_not_depend_on_the_size_of_weight_or_bias() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)).double(), torch.randn(16, 4).double() + 1
+    found = []
+    for _ in range(2):
         with Monitor(model) as monitor:
-            model(torch.randn(8, 6, 4))
+            model(x)
             monitor.step()
-        assert monitor.result().records[0]["norms"]["1"]["beta_gap_unit"] is None
+        found.append(monitor.result().records[0]["norms"]["1"]["beta_gap_unit"])
+        with torch.no_grad():
+            model[0].weight.mul_(3)
+            model[0].bias.add_(2)
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
+def test_lines_of_a_linear_have_no_unit() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))
+    with Monitor(model) as monitor:
+        model(torch.randn(8, 6, 4))
+        monitor.step()
+    assert monitor.result().records[0]["norms"]["1"]["beta_gap_unit"] is None

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import geonorm
 from geonorm.analysis import Growth, Monitor, invariance
-from helpers.small_training import WIDTH, seeded_randn, sgd, small_net, train_steps
+from helpers.small_training import WIDTH, records_of_steps, seeded_randn, sgd, small_net, train_steps
 
 NORMS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
     "batch": (lambda: nn.BatchNorm1d(WIDTH, eps=1e-12), True),
@@ -121,36 +121,15 @@ def test_no_balance_without_decay() -> None:
     assert found.records[-1]["weights"]["0.weight"]["equilibrium"] is None
 
 
-class TestWhatIsRead:
-    def run(self, optimizer_of, *, closure: bool = True, steps: int = 2, **options):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, eps=1e-12), nn.Linear(6, 3)).double()
-        optimizer = optimizer_of(model.parameters())
+@pytest.mark.parametrize("closure", [True, False])
+def test_the_prediction_is_of_the_step_itself_with_a_closure_too(closure: bool) -> None:
+    records = records_of_steps(lambda p: torch.optim.SGD(p, lr=0.1), closure=closure)
+    for record in records:
+        entry = record["weights"]["0.weight"]
+        assert entry["predicted"] == pytest.approx(entry["growth"], rel=1e-6)
 
-        def loss() -> Tensor:
-            optimizer.zero_grad()
-            value = model(torch.randn(16, 4).double()).square().mean()
-            value.backward()
-            return value
 
-        with Monitor(model, optimizer, every=1, **options) as monitor:
-            for _ in range(steps):
-                if closure:
-                    optimizer.step(loss)
-                else:
-                    loss()
-                    optimizer.step()
-                monitor.step()
-        return model, monitor.result().records
-
-    @pytest.mark.parametrize("closure", [True, False])
-    def test_the_prediction_is_of_the_step_itself_with_a_closure_too(self, closure: bool) -> None:
-        _, records = self.run(lambda p: torch.optim.SGD(p, lr=0.1), closure=closure)
-        for record in records:
-            entry = record["weights"]["0.weight"]
-            assert entry["predicted"] == pytest.approx(entry["growth"], rel=1e-6)
-
-    def test_other_optimizers_have_no_effective_rate(self) -> None:
-        for optimizer_of in (torch.optim.AdamW, torch.optim.LBFGS):
-            _, records = self.run(optimizer_of)
-            assert records[-1]["weights"]["0.weight"]["effective_rate"] is None
+def test_other_optimizers_have_no_effective_rate() -> None:
+    for optimizer_of in (torch.optim.AdamW, torch.optim.LBFGS):
+        records = records_of_steps(optimizer_of)
+        assert records[-1]["weights"]["0.weight"]["effective_rate"] is None

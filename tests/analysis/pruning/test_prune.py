@@ -8,37 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import geonorm
 from geonorm.analysis import Drop, prune
 from helpers.assert_model_unchanged import assert_model_unchanged
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def net(width: int = 8, norm: str = "bn") -> nn.Sequential:
-    """Two hidden layers with statistics and affine parameters away from their start."""
-    torch.manual_seed(0)
-    make = geonorm.create_norm(norm, dim=1)
-    model = nn.Sequential(
-        nn.Linear(6, width), make(width), nn.ReLU(), nn.Linear(width, width), make(width), nn.ReLU(),
-        nn.Linear(width, 3),
-    ).double()  # fmt: skip
-    for norm_layer in (model[1], model[4]):
-        norm_layer.weight.data = 0.5 + torch.rand(width).double()
-        norm_layer.bias.data = 0.5 * torch.randn(width).double()
-    for _ in range(30):
-        model(randn(64, 6, seed=7))
-    with torch.no_grad():  # classes in balance and borders among the data: what is left out shows
-        scores = model.eval()(randn(64, 6, seed=7))
-        model[6].bias -= scores.mean(0)
-    return model.train()
+from helpers.float64_classifier import seeded_randn64
+from helpers.prunable_net import prunable_net
 
 
 def data(model: nn.Module) -> tuple[Tensor, Tensor]:
     """Labels are what the model says, so that every change of its mind counts."""
-    x = randn(200, 6, seed=1)
+    x = seeded_randn64(200, 6, seed=1)
     with torch.no_grad():
         return x, model.eval()(x).argmax(1)
 
@@ -56,7 +34,7 @@ def accuracies(found, rule: str) -> list[float]:
 
 
 def test_a_planted_duplicate_goes_first_and_takes_nothing_along() -> None:
-    model = net()
+    model = prunable_net()
     duplicate(model, 2, 5)
     found = prune(model, data(model), (0.0, 1 / 16), ("pairs", "outputs", "random_pairs"))
     for rule in ("pairs", "outputs"):
@@ -66,7 +44,7 @@ def test_a_planted_duplicate_goes_first_and_takes_nothing_along() -> None:
 
 
 def test_planted_dead_channels_go_first_by_gamma() -> None:
-    model = net()
+    model = prunable_net()
     with torch.no_grad():
         for norm, channels in ((model[1], [1, 6]), (model[4], [3])):
             norm.weight[channels], norm.bias[channels] = 0.0, 0.0
@@ -83,7 +61,7 @@ def test_planted_dead_channels_go_first_by_gamma() -> None:
 
 def test_T15_equal_gamma_and_beta_are_not_equal_functions() -> None:
     """All channels on the same sphere: neighbours in (γ, β) are no more alike than any pair, and merging them hurts."""
-    model = net(16)
+    model = prunable_net(16)
     for norm in (model[1], model[4]):
         norm.weight.data = 1 + 1e-6 * torch.rand(16).double()
         norm.bias.data = 1e-6 * torch.rand(16).double()
@@ -97,7 +75,7 @@ def test_T15_equal_gamma_and_beta_are_not_equal_functions() -> None:
 
 def test_T15_the_control_finds_what_the_proposal_misses() -> None:
     """Two copies, one with γ and β that differ a little: farther apart in (γ, β) than strangers, but alike."""
-    model = net(16)
+    model = prunable_net(16)
     for norm in (model[1], model[4]):
         norm.weight.data.fill_(1.0)
         norm.bias.data.fill_(0.0)
@@ -111,7 +89,7 @@ def test_T15_the_control_finds_what_the_proposal_misses() -> None:
 
 @pytest.mark.parametrize("rule", ["gamma", "pairs", "outputs", "random", "random_pairs"])
 def test_every_rule_leaves_a_channel_and_nobody_out_who_is_needed(rule: str) -> None:
-    model = net(4)
+    model = prunable_net(4)
     found = prune(model, data(model), (1.0,), (rule,))
     drops = found.orders[rule]
     gone = [(drop.layer, drop.channel) for drop in drops]
@@ -125,7 +103,7 @@ def test_every_rule_leaves_a_channel_and_nobody_out_who_is_needed(rule: str) -> 
 
 @pytest.mark.parametrize("norm", ["bn", "augbn(phi=1.5)"])
 def test_the_model_is_left_as_it_was(norm: str) -> None:
-    model = net(norm=norm)
+    model = prunable_net(norm=norm)
     batch = data(model)
     model.train()
     model[1].eval()
@@ -138,40 +116,40 @@ class TestEnemies:
         norm = nn.BatchNorm1d(6)
         model = nn.Sequential(nn.Linear(6, 6), norm, nn.Linear(6, 6), norm, nn.Linear(6, 1), nn.BatchNorm1d(1))
         model = model.to(torch.bfloat16)
-        x = randn(1, 6).to(torch.bfloat16)
+        x = seeded_randn64(1, 6).to(torch.bfloat16)
         found = prune(model, (x, torch.zeros(1, dtype=torch.long)), (0.0, 1.0))
         assert found.channels == 7
         assert max(trial.channels for trial in found.trials) == 5
 
     def test_nan_counts_as_wrong(self) -> None:
-        model = net()
+        model = prunable_net()
         batch = data(model)
         model[6].bias.data.fill_(math.nan)
         assert accuracies(prune(model, batch, (0.0,), ("gamma",)), "gamma") == [0.0]
 
     def test_frozen_parameters_do_not_matter(self) -> None:
-        model = net().requires_grad_(False)
+        model = prunable_net().requires_grad_(False)
         assert prune(model, data(model), (0.0, 0.1), ("gamma",)).trials[0].accuracy.share == 1.0
 
     @pytest.mark.parametrize(
         ("make", "options", "words"),
         [
             (lambda: nn.Sequential(nn.Linear(6, 3)).double(), {}, "batch norms with γ and β"),
-            (net, {"fractions": (1.5,)}, "from 0 to 1"),
-            (net, {"fractions": ()}, "from 0 to 1"),
-            (net, {"rules": ("l1",)}, "expected rules out of"),
+            (prunable_net, {"fractions": (1.5,)}, "from 0 to 1"),
+            (prunable_net, {"fractions": ()}, "from 0 to 1"),
+            (prunable_net, {"rules": ("l1",)}, "expected rules out of"),
         ],
     )
     def test_errors_say_what_to_do(self, make, options, words: str) -> None:
         model = make()
         with assert_model_unchanged(model), pytest.raises(ValueError, match=words):
-            prune(model, (randn(8, 6), torch.zeros(8, dtype=torch.long)), **options)
+            prune(model, (seeded_randn64(8, 6), torch.zeros(8, dtype=torch.long)), **options)
         with pytest.raises(ValueError, match="at least one batch"):
-            prune(net(), [])
+            prune(prunable_net(), [])
 
 
 def test_a_result_is_a_table_a_dict_and_a_picture() -> None:
-    model = net()
+    model = prunable_net()
     found = prune(model, data(model), (0.0, 0.2))
     assert "neighbours in (γ, β)" in found.table()
     assert found.to_dict()["orders"]["gamma"][0].keys() == {"layer", "channel", "into"}

@@ -6,34 +6,12 @@ import builtins
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-import geonorm
 from geonorm.analysis import Drop, remove_channels
 from geonorm.analysis.pruning.channels import masked
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def net(width: int = 8, norm: str = "bn") -> nn.Sequential:
-    """Two hidden layers with statistics and affine parameters away from their start."""
-    torch.manual_seed(0)
-    make = geonorm.create_norm(norm, dim=1)
-    model = nn.Sequential(
-        nn.Linear(6, width), make(width), nn.ReLU(), nn.Linear(width, width), make(width), nn.ReLU(),
-        nn.Linear(width, 3),
-    ).double()  # fmt: skip
-    for norm_layer in (model[1], model[4]):
-        norm_layer.weight.data = 0.5 + torch.rand(width).double()
-        norm_layer.bias.data = 0.5 * torch.randn(width).double()
-    for _ in range(30):
-        model(randn(64, 6, seed=7))
-    with torch.no_grad():  # classes in balance and borders among the data: what is left out shows
-        scores = model.eval()(randn(64, 6, seed=7))
-        model[6].bias -= scores.mean(0)
-    return model.train()
+from helpers.float64_classifier import seeded_randn64
+from helpers.prunable_net import prunable_net
 
 
 class TestRemoval:
@@ -49,12 +27,12 @@ class TestRemoval:
         ).double()  # fmt: skip
         for norm in (model[1], model[4]):
             norm.bias.data = torch.randn(norm.num_features).double()
-        model(randn(16, 2, 8, 8))
+        model(seeded_randn64(16, 2, 8, 8))
         return model.eval()
 
     def test_the_smaller_model_gives_what_the_masked_one_gave(self) -> None:
         """Channels that become 0, and ones that go into others; the second norm is read through a Flatten."""
-        model, x = self.conv_net(), randn(4, 2, 8, 8, seed=3)
+        model, x = self.conv_net(), seeded_randn64(4, 2, 8, 8, seed=3)
         drops = [Drop("1", 2), Drop("1", 7), Drop("1", 0, 4), Drop("4", 1, 3), Drop("4", 5)]
         with masked(model, drops), torch.no_grad():
             expected = model(x)
@@ -69,7 +47,7 @@ class TestRemoval:
         assert "5 channels" in str(report)
 
     def test_dense_layers(self) -> None:
-        model, x = net().eval(), randn(4, 6)
+        model, x = prunable_net().eval(), seeded_randn64(4, 6)
         drops = [Drop("1", 2), Drop("4", 0, 4)]
         with masked(model, drops), torch.no_grad():
             expected = model(x)
@@ -89,13 +67,13 @@ class TestRemoval:
         assert [left.name for left in report.left] == ["blocks.0.norm2"]
         with torch.no_grad():
             torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
-        ours = net(norm="augbn(phi=1.5)")
-        assert "revert" in remove_channels(ours, [Drop("1", 0)], randn(2, 6)).left[0].reason
+        ours = prunable_net(norm="augbn(phi=1.5)")
+        assert "revert" in remove_channels(ours, [Drop("1", 0)], seeded_randn64(2, 6)).left[0].reason
 
     def test_a_name_that_is_no_norm_changes_nothing(self) -> None:
-        model = net().train()
+        model = prunable_net().train()
         with pytest.raises(ValueError, match="name of a batch norm"):
-            remove_channels(model, [Drop("1", 0), Drop("0", 0)], randn(2, 6))
+            remove_channels(model, [Drop("1", 0), Drop("0", 0)], seeded_randn64(2, 6))
         assert model[1].num_features == 8
         assert all(module.training for module in model.modules())
 
@@ -110,4 +88,4 @@ def test_without_torch_pruning_the_error_says_what_to_install(monkeypatch: pytes
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"geonorm\[prune\]"):
-        remove_channels(net(), [Drop("1", 0)], randn(2, 6))
+        remove_channels(prunable_net(), [Drop("1", 0)], seeded_randn64(2, 6))

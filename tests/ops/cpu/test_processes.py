@@ -85,16 +85,13 @@ def test_every_instruction_set_gives_the_same_answers(isa: str) -> None:
     torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-4)
 
 
-class TestOnceWrong:
-    """Each of these was once wrong on the native path alone."""
-
-    def test_first_loaded_in_a_forked_child(self) -> None:
-        script = (
-            "import os, sys, torch, geonorm\n"
-            "torch.set_num_threads(2); a = torch.randn(1500, 1500); (a * a).sum(); a @ a\n"
-            "layer, x = geonorm.AugBatchNorm1d(64), torch.randn(4096, 64)\n"
-            "pid = os.fork()\n"
-            "if pid == 0:\n    layer(x); os._exit(0)\n"
-            "sys.exit(os.waitpid(pid, 0)[1])\n"
-        )
-        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+def test_first_loaded_in_a_forked_child() -> None:
+    script = (
+        "import os, sys, torch, geonorm\n"
+        "torch.set_num_threads(2); a = torch.randn(1500, 1500); (a * a).sum(); a @ a\n"
+        "layer, x = geonorm.AugBatchNorm1d(64), torch.randn(4096, 64)\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n    layer(x); os._exit(0)\n"
+        "sys.exit(os.waitpid(pid, 0)[1])\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -28,7 +28,7 @@ def test_the_same_bits_with_any_instruction_set() -> None:
     """On machines that have others, torch takes other paths through the same operations."""
     found = set()
     for name in ("default", "avx2", "avx512"):
-        paths = [str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        paths = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {**os.environ, "ATEN_CPU_CAPABILITY": name, "PYTHONPATH": os.pathsep.join(paths)}
         command = [sys.executable, "-c", WITH_ANOTHER_SET]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
