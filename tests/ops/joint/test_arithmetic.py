@@ -5,16 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
 from geonorm.ops.joint import arithmetic
-
-
-def numbers(seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    wide = torch.exp(torch.randn(4000, generator=generator, dtype=torch.float64) * 100)
-    near = 1 + 1e-3 * torch.randn(1000, generator=generator, dtype=torch.float64)
-    return torch.cat([wide, near, torch.tensor([0.0, 1.0, math.inf, 5e-324, 1e308], dtype=torch.float64)])
+from helpers.reproducible_decisions import numbers
 
 
 def test_logarithm_and_exponential_are_right() -> None:

@@ -19,7 +19,7 @@ from geonorm.ops.joint.search import start
 
 WITH_ANOTHER_SET = """
 import hashlib, torch
-from ops.test_joint import decisions
+from helpers.reproducible_decisions import decisions
 print(hashlib.sha256(decisions().numpy().tobytes()).hexdigest())
 """
 

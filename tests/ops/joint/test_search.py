@@ -11,14 +11,8 @@ from torch import Tensor
 from geonorm.ops import Axes, choose
 from geonorm.ops.cpu import library
 from geonorm.ops.joint.arithmetic import REPRODUCIBLE
-from geonorm.ops.torch.search import TORCH, Searches, Sums, begin, evaluate
-
-
-def searches(up: Tensor, down: Tensor, phi: Tensor, number: int) -> Searches:
-    """At y = 0, with the extremes this far above and below it."""
-    one = torch.ones_like(up)
-    begun = begin(phi, -down, up, one * number, one, 0 * one, one > 0)
-    return begun._replace(up=up, down=down)
+from geonorm.ops.torch.search import TORCH, Sums, evaluate
+from helpers.reproducible_decisions import searches
 
 
 def sums_at(x: Tensor, y: float, q: float, up: float, down: float) -> Sums:
