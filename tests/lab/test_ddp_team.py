@@ -91,6 +91,6 @@ def test_alone() -> None:
     team, model = Team(), torch.nn.Linear(2, 2)
     assert team.leads
     assert team.wrapped(model) is model
-    assert team.told("x") == "x"
+    assert team.broadcast("x") == "x"
     assert team.part(torch.arange(3)).tolist() == [0, 1, 2]
-    assert not team.joined(torch.ones(3, requires_grad=True), 3).requires_grad
+    assert not team.gather(torch.ones(3, requires_grad=True), 3).requires_grad

@@ -102,7 +102,7 @@ def _recipe(chosen: argparse.Namespace) -> Recipe:
     from dataclasses import fields, replace
 
     from ..lab.check import check_names
-    from ..lab.choices import known, spelled
+    from ..lab.choices import canonical_spelling, known
     from ..lab.factories import OWN_NORMS, is_own
     from ..lab.recipe import DIGITS, Recipe
 
@@ -116,7 +116,7 @@ def _recipe(chosen: argparse.Namespace) -> Recipe:
         recipe = replace(Recipe() if from_scratch else Recipe.from_toml(chosen.recipe or DIGITS), **given)
         check_names(recipe)
         if chosen.baseline is not None:
-            chosen.baseline = known(spelled(chosen.baseline), recipe.norms, "baseline")
+            chosen.baseline = known(canonical_spelling(chosen.baseline), recipe.norms, "baseline")
     except ValueError as error:
         raise Mistake(error) from error
     return recipe

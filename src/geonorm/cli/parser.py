@@ -99,7 +99,7 @@ def sample_shape(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def from_1(text: str) -> int:
+def positive_int(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"expected a number from 1 (got {text!r})")

@@ -21,13 +21,13 @@ from .store import Store
 def run(
     recipe: Recipe, store: str | Path = "out/lab.sqlite", workers: int | str = 1, watch: Watch | None = None
 ) -> Comparison:
-    """Carry out a recipe; what is in the store already is not repeated.
+    """Execute a recipe; runs whose results are already in the store are not repeated.
 
     Args:
         recipe: what to compare.
         store: the results file.
         workers: as in ``executors.execute``.
-        watch: told of every epoch.
+        watch: called after every epoch.
     """
     return _carry_out(planned(recipe, store), None, workers, watch)
 
@@ -47,15 +47,15 @@ def compare(
     """Train your own model on your own data under several norms, with the same first weights and batches.
 
     Args:
-        make_model: a function that gives a new model. Its norms are converted; ``"own"`` among ``norms`` leaves them.
-        make_data: a function that gives (train, test): datasets or loaders of (input, label), or a ``Task``.
+        make_model: a function that returns a new model. Its norms are converted; ``"own"`` among ``norms`` keeps them.
+        make_data: a function that returns (train, test), datasets or loaders of (input, label), or a ``Task``.
         norms: specs, see ``geonorm.norms()``.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         seeds: how many, or which.
-        store: the results file. Runs in it are known by the names and the text of the two functions; what these call
-            is not looked at: take another file when that has changed.
+        store: the results file. Its runs are identified by the names and the source of the two functions, but not of
+            the code that these call: use another file if that has changed.
         workers: as in ``executors.execute``; several need functions that can be imported.
-        watch: told of every epoch.
+        watch: called after every epoch.
         training: fields of ``Recipe``: epochs, batch_size, lr, corruptions, evaluations, ...
 
     Examples:
@@ -87,7 +87,7 @@ def compare(
 
 
 def planned(recipe: Recipe, store: str | Path) -> Comparison:
-    """The comparison that a recipe asks for, with nothing carried out; raises if data or functions are not there."""
+    """The comparison of a recipe, without executing any run; raises if data or functions are missing."""
     check_names(recipe)
     check_at_hand(recipe)
     own = [named_object(name, what) for what, name in (("model", recipe.model), ("data", recipe.data)) if is_own(name)]
@@ -95,7 +95,7 @@ def planned(recipe: Recipe, store: str | Path) -> Comparison:
 
 
 def _with_code(recipe: Recipe, *functions: Callable[..., Any]) -> list[Run]:
-    """Functions of one's own are known by their text too, so that a changed one is run again."""
+    """Runs that are also identified by the source of the user's functions, so that changed ones run again."""
     code = code_of(*functions)
     return [Run({**one.choices, "code": code}) for one in recipe.runs()]
 

@@ -26,7 +26,7 @@ class AugOptions(TypedDict, total=False):
     """The keyword-only arguments of every AugNorm layer, after torch's own; for annotating a dict of them.
 
     Attributes:
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange). Default: 1.5.
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange). Default: 1.5.
         learn_phi: learn φ inside ``phi_range``, from ``phi``. Default: ``False``.
         phi_range: the open range of a learned φ. Default: (1.2, 3.0).
         alpha: how much of the center is removed. Default: 1.0.

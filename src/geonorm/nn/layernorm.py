@@ -26,7 +26,7 @@ class AugLayerNorm(NormLayer):
         elementwise_affine: learn γ and β, one per element of ``normalized_shape``.
         bias: with ``elementwise_affine``, learn β too.
         device, dtype: of the parameters.
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one for all, from ``phi``.
         phi_range: the open range of a learned φ.
         alpha: how much of the center is removed.

@@ -1,4 +1,4 @@
-"""Torch's transformers go past their norms in evaluation, to a fused kernel: not with norms of another kind."""
+"""Torch's transformers bypass their norms with a fused kernel in evaluation, which is wrong for other norms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FORMER = "_geonorm_former"
 
 
 def update_fast_paths(model: nn.Module) -> None:
-    """Switch the fused kernels off where a norm was replaced, and on again where none is any more."""
+    """Switch the fused kernels off where a norm is replaced, and on again where torch's norms are back."""
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoderLayer):
             _settle(module, "activation_relu_or_gelu", 0, [module.norm1, module.norm2])

@@ -109,8 +109,8 @@ def test_a_wrong_sign_shows_in_the_counts(faces: Path) -> None:
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (corrupt_files.truncate, r"000001.jpg is no image or is damaged"),
-        (corrupt_files.replace_with_web_page, r"000001.jpg is no image or is damaged"),
+        (corrupt_files.truncate, r"000001.jpg is not an image, or is damaged"),
+        (corrupt_files.replace_with_web_page, r"000001.jpg is not an image, or is damaged"),
         (Path.unlink, r"000001.jpg is missing"),
     ],
 )

@@ -1,4 +1,4 @@
-"""CivilComments as in WILDS (Koh et al., 2021): is a comment toxic, with groups by whom it speaks of."""
+"""CivilComments as in WILDS (Koh et al., 2021): is a comment toxic, with groups by the identities it mentions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions
 
 
 def civil_comments() -> Task:
-    """Comments as given features; 16 overlapping groups: an identity that is spoken of, toxic or not; WILDS's split."""
+    """Comments as precomputed features; 16 overlapping groups: a mentioned identity, toxic or not; WILDS's split."""
     path = find("civilcomments", PLACES, HOW)
     rows = read_rows(path)
     y = torch.tensor([int(value >= 0.5) for value in column(path, rows, "toxicity", float)])
@@ -58,5 +58,5 @@ def civil_comments() -> Task:
 
 
 def _share(text: str) -> float:
-    """A share of the readers; nothing where nobody was asked."""
+    """The fraction of readers who agreed; 0 where nobody was asked."""
     return float(text) if text else 0.0

@@ -1,4 +1,4 @@
-"""Networks with a normalization as an argument."""
+"""Networks that take the normalization as an argument."""
 
 from .create import create_model, models, why_not
 from .deep_resnet import DeepResNet

@@ -1,4 +1,4 @@
-"""The report of a comparison: the answer first, then a page, tables and pictures of everything behind it."""
+"""The report of a comparison: a short answer, a page, tables and pictures."""
 
 from .files import write
 from .verdict_text import answer
