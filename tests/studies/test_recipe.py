@@ -21,7 +21,7 @@ ONE: dict[str, Any] = {"norms": ("bn",), "seeds": (0,), "epochs": 1, "batch_size
     [
         ({"weight_scale": -1}, "weight_scale > 0"),
         ({"weight_scale": "1"}, "weight_scale to be a number"),
-        ({"weights_as_kappa": 0}, "weights_as_kappa over 0"),
+        ({"weights_as_kappa": 0}, "weights_as_kappa above 0"),
         ({"probes": ("momentz",)}, "did you mean 'moments'"),
         ({"epochs": 0}, "epochs"),
     ],

@@ -19,3 +19,8 @@ def __getattr__(name: str) -> Any:
     if name in homes:
         return getattr(import_module(f".{homes[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -39,10 +39,26 @@ def compare(
     losses: str | Sequence[str] = ("erm",),
     seeds: int | Sequence[int] = 5,
     *,
+    corruptions: str | Sequence[str] = Recipe.corruptions,
+    evaluations: str | Sequence[str] = Recipe.evaluations,
+    folds: int = Recipe.folds,
+    epochs: int = Recipe.epochs,
+    batch_size: int = Recipe.batch_size,
+    optimizer: str = Recipe.optimizer,
+    lr: float = Recipe.lr,
+    momentum: float = Recipe.momentum,
+    weight_decay: float = Recipe.weight_decay,
+    decay: str = Recipe.decay,
+    milestones: Sequence[float] = Recipe.milestones,
+    augment: str | Sequence[str] = Recipe.augment,
+    clip_inputs: float = Recipe.clip_inputs,
+    clip_gradients: float = Recipe.clip_gradients,
+    skip_nonfinite: bool = Recipe.skip_nonfinite,
+    threads: int = Recipe.threads,
+    processes: int = Recipe.processes,
     store: str | Path = "out/compare.sqlite",
     workers: int | str = 1,
     watch: Watch | None = None,
-    **training: Any,
 ) -> Comparison:
     """Train your own model on your own data under several norms, with the same first weights and batches.
 
@@ -52,11 +68,12 @@ def compare(
         norms: specs, see ``geonorm.norms()``.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         seeds: how many, or which.
+        corruptions, evaluations, folds, epochs, batch_size, optimizer, lr, momentum, weight_decay, decay, milestones,
+            augment, clip_inputs, clip_gradients, skip_nonfinite, threads, processes: as in ``Recipe``.
         store: the results file. Its runs are identified by the names and the source of the two functions, but not of
             the code that these call: use another file if that has changed.
         workers: as in ``executors.execute``; several need functions that can be imported.
         watch: called after every epoch.
-        training: fields of ``Recipe``: epochs, batch_size, lr, corruptions, evaluations, ...
 
     Examples:
         >>> import tempfile, torch
@@ -78,8 +95,24 @@ def compare(
         model=name_of(make_model),
         norms=norms,  # type: ignore[arg-type]
         losses=losses,  # type: ignore[arg-type]
+        corruptions=corruptions,  # type: ignore[arg-type]
+        evaluations=evaluations,  # type: ignore[arg-type]
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-        **training,
+        folds=folds,
+        epochs=epochs,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        lr=lr,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        decay=decay,
+        milestones=milestones,  # type: ignore[arg-type]
+        augment=augment,  # type: ignore[arg-type]
+        clip_inputs=clip_inputs,
+        clip_gradients=clip_gradients,
+        skip_nonfinite=skip_nonfinite,
+        threads=threads,
+        processes=processes,
     )
     check_names(recipe)
     comparison = Comparison(tuple(_with_code(recipe, make_model, make_data)), Store(store))

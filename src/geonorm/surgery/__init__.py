@@ -23,3 +23,8 @@ __all__ = [
     "unfreeze",
     "unsync",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -28,3 +28,8 @@ __all__ = [
     "load",
     "sources",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

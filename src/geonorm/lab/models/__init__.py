@@ -29,3 +29,8 @@ __all__ = [
     "resnet20",
     "why_not",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)
