@@ -53,17 +53,17 @@ def plan(preset: str) -> dict[str, StudyRecipe]:
 def read(results: Results) -> Page:
     """Top-1 and top-5 accuracy, losses, and verdicts; with the published figures only for ImageNet."""
     rows, lines = [], []
-    beside = results.preset == "paper"
+    shows_published = results.preset == "paper"
     for norm, label in ((BATCH, "BatchNorm"), (POP, "POP-Norm")):
         if results.of(PART, norm=norm):
             row = [label]
             for how in (FIRST, FIVE):
                 ours = spread(results.values(accuracy(how), PART, norm=norm))
-                row += [PUBLISHED[norm][how], ours] if beside else [ours]
+                row += [PUBLISHED[norm][how], ours] if shows_published else [ours]
             rows.append([*row, spread(losses(results, PART, norm), 3)])
             lines.append(loss_line(label, results.of(PART, norm=norm)))
     accuracies = [
-        f"{name}{of}" for name in ("top-1", "top-5") for of in ([", published", ", ours"] if beside else [""])
+        f"{name}{of}" for name in ("top-1", "top-5") for of in ([", published", ", ours"] if shows_published else [""])
     ]
     heads = ["norm", *accuracies, "final training loss"]
     blocks: list[Block] = [Table("Test accuracy, %", heads, rows, seeds_of(results.records))]

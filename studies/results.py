@@ -97,12 +97,12 @@ def write(results: Results, path: Path) -> None:
     """Write results as JSON lines, in the order of the plan."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(record._asdict(), ensure_ascii=False, separators=(",", ":")) for record in results.records]
-    beside = path.with_suffix(f".{os.getpid()}")  # renamed at the end: a kill leaves the old file or the new one
+    temporary = path.with_suffix(f".{os.getpid()}")  # renamed at the end: a kill leaves the old file or the new one
     try:
-        beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        os.replace(beside, path)
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        os.replace(temporary, path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def path_in(folder: Path, name: str, preset: str, *, smoke: bool = False) -> Path:

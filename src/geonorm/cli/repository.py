@@ -1,4 +1,4 @@
-"""What a clone of the repository has and an installed geonorm has not: the studies and the speed benchmark."""
+"""The parts of the repository that are not installed with geonorm: the studies and the speed benchmark."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def from_repository(package: str, command: str, target: str) -> ModuleType:
 
     Args:
         package: its name, such as ``studies``.
-        command: of geonorm, which needs it.
-        target: of ``make``, that does the same in a clone.
+        command: the command of geonorm that needs it.
+        target: the target of ``make`` that does the same in a clone.
     """
     root = find_root(package)
     if root is None:
         raise Mistake(
             f"geonorm {command} needs the repository, which an installed package does not have: "
-            f"git clone it, then run make {target} there"
+            f"clone it with git, then run make {target} there"
         )
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
@@ -30,10 +30,10 @@ def from_repository(package: str, command: str, target: str) -> ModuleType:
 
 
 def find_root(package: str) -> Path | None:
-    """The root of the repository: above the source that runs, else the current folder; nothing where it is neither."""
+    """The root of the repository: a parent of this file, or the current folder; None if it is neither."""
     inside = Path(*package.split("."), "__init__.py")
     for root in (Path(__file__).parents[3], Path.cwd()):
-        # Both, lest any folder of that name be taken for ours.
+        # Check both, so that no other folder of that name is mistaken for ours.
         if (root / inside).is_file() and (root / "src" / "geonorm" / "__init__.py").is_file():
             return root
     return None

@@ -182,14 +182,14 @@ def _resume(training: Training, state: dict[str, Any], path: Path) -> None:
 def save(training: Training, path: Path) -> None:
     """Save the state of a run to a temporary file and rename it: a kill leaves the old state or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(f".{os.getpid()}")
+    temporary = path.with_suffix(f".{os.getpid()}")
     try:
-        torch.save(training.state(), beside)
-        os.replace(beside, path)
+        torch.save(training.state(), temporary)
+        os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
         raise StoreError(
             f"the state of a run cannot be saved in {path.parent} ({error}): free space, or change its permissions, "
             "and start again; everything so far is kept"
         ) from error
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

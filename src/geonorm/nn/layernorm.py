@@ -128,7 +128,7 @@ class AugLayerNorm(NormLayer):
         )[0]
 
     def _jagged(self, input: Tensor, element_weight: Tensor | None) -> Tensor:
-        """Normalize a jagged tensor: its tokens lie one behind the other, and each is a group of its own."""
+        """Normalize a jagged tensor: its tokens are stored one after another, and each is a group."""
         rank, ragged = len(self.normalized_shape), input._ragged_idx  # type: ignore[attr-defined]
         if element_weight is not None and not (element_weight.is_nested and element_weight.shape == input.shape):
             kind = "another one" if element_weight.is_nested else f"a tensor of shape {tuple(element_weight.shape)}"

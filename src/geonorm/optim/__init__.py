@@ -1,4 +1,4 @@
-"""Optimization on the sphere for weights whose size does not matter."""
+"""Optimization on the sphere for scale-invariant weights."""
 
 from .sphere_sgd import SphereSGD
 from .spheres import SphereGroups, project_scale_invariant

@@ -77,7 +77,7 @@ def convert(
         create_norm(parsed)
     is_chosen = chosen(model, where)
     found = None if pairs is None else declared(model, pairs)
-    holders, joined = StaleOptimizers(model), len(synced(model))
+    stale_optimizers, joined = StaleOptimizers(model), len(synced(model))
     stale = _stale_places(model, parsed, is_chosen)
     if stale:
         revert(model, where=lambda name, module: id(module) in stale)
@@ -88,7 +88,7 @@ def convert(
     else:
         surgeon.replace_in_place(targets)
     update_fast_paths(model)
-    surgeon.report.notes += holders.notes(model)
+    surgeon.report.notes += stale_optimizers.notes(model)
     if len(synced(model)) < joined:
         surgeon.report.notes.append("some layers have lost their process group: call geonorm.sync(model) again")
     return surgeon.report

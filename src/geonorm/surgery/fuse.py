@@ -74,12 +74,12 @@ def fuse(model: nn.Module, example: Any = None) -> Report:
     check_model(model, "fuse", replaces=True)
     if any(is_norm(module) and module.training for module in model.modules()):
         raise ValueError("expected a model in evaluation mode to fuse; call model.eval() first")
-    holders = StaleOptimizers(model)
+    stale_optimizers = StaleOptimizers(model)
     if example is None:
         report = _fuse(model, proven=False)
     else:
         report = _fuse_and_compare(model, example if isinstance(example, tuple) else (example,))
-    report.notes += holders.notes(model)
+    report.notes += stale_optimizers.notes(model)
     return report
 
 

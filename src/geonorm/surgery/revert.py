@@ -57,7 +57,7 @@ def revert(model: nn.Module, where: Where = None) -> Report:
     """
     check_model(model, "revert", replaces=True)
     is_chosen, places, report = chosen(model, where), Places(model), Report("revert")
-    holders = StaleOptimizers(model)
+    stale_optimizers = StaleOptimizers(model)
     names = {id(module): name for name, module in model.named_modules()}
     moved = {id(module.pre_norm) for module in model.modules() if is_pre_norm(module)}
     for name, module in places:
@@ -83,7 +83,7 @@ def revert(model: nn.Module, where: Where = None) -> Report:
         note = f"no twin: {', '.join(lost)}" if lost else ""
         report.changed.append(Change(name, type(module).__name__, type(back.module).__name__, note))
     update_fast_paths(model)
-    report.notes += holders.notes(model)
+    report.notes += stale_optimizers.notes(model)
     return report
 
 

@@ -67,7 +67,7 @@ def celeba(
     _check_counts(groups[part == 0], table)
     images = table.with_name("img_align_celeba")
     if not images.is_dir():
-        raise DataError(f"{images} is missing: unpack img_align_celeba.zip beside {table.name}")
+        raise DataError(f"{images} is missing: unpack img_align_celeba.zip next to {table.name}")
     splits = []
     for code, number in ((0, train_size), (1, valid_size), (2, test_size)):
         chosen = (part == code).nonzero().flatten()

@@ -12,7 +12,7 @@ from .task import Split, Task, statistics
 
 PLACES = ("civilcomments_v1.0/all_data_with_identities.csv", "civilcomments/all_data_with_identities.csv")
 HOW = (
-    "Fetch civilcomments_v1.0 of WILDS, and put features.npy beside all_data_with_identities.csv: one row of float "
+    "Fetch civilcomments_v1.0 of WILDS, and put features.npy next to all_data_with_identities.csv: one row of float "
     "numbers per comment, in the same order, from any text encoder. No published checksum is known, so nothing is "
     "downloaded."
 )

@@ -87,7 +87,7 @@ def tu_graphs(name: str, layout: str = "tu", test_share: float = 0.1, seed: int 
     counts = tuple(y.bincount(minlength=2).tolist())
     if sorted(counts) != sorted(SETS[name].per_class):
         raise DataError(
-            f"{path} and the files beside it hold {counts} graphs per class, expected {SETS[name].per_class}: "
+            f"{path} and the files next to it contain {counts} graphs per class, expected {SETS[name].per_class}: "
             "damaged or a different set; fetch it again"
         )
     is_test = torch.zeros(len(y), dtype=torch.bool)
@@ -107,7 +107,7 @@ def tu_graphs(name: str, layout: str = "tu", test_share: float = 0.1, seed: int 
 
 
 def _through_torch_geometric(raw: Path, name: str) -> list[Any]:
-    """TUDataset on a copy, because it writes files beside the originals and downloads missing ones."""
+    """TUDataset on a copy, because it writes files next to the originals and downloads missing ones."""
     datasets = require("torch_geometric.datasets", "torch_geometric")
     _check_files(raw, name)
     with tempfile.TemporaryDirectory(prefix="geonorm-") as work:
