@@ -114,7 +114,7 @@ def test_what_the_report_needs_is_asked_for_before_the_training(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["compare", *tiny]) == 1
-    assert "matplotlib is needed here and not installed: pip install 'geonorm[plots]'" in capsys.readouterr().err
+    assert "matplotlib is needed here but not installed: pip install 'geonorm[plots]'" in capsys.readouterr().err
     assert not Path("out").exists(), "nothing was begun"
 
 
@@ -171,8 +171,8 @@ WRONG = {
     [
         (["nothing.toml"], "nothing.toml"),
         (["--data", "mutag"], "mutag is not at hand: looked for tu_graphs/MUTAG"),
-        (["--model", "nowhere.py:make", "--data", "own.py:make_data"], "not there"),
-        (["--model", "own.py:nothing", "--data", "own.py:make_data"], "expected 'nothing' in own.py"),
+        (["--model", "nowhere.py:make", "--data", "own.py:make_data"], "does not exist"),
+        (["--model", "own.py:nothing", "--data", "own.py:make_data"], "expected the name 'nothing' in own.py"),
         (["--model", "own.py:make_model", "--data", "own.py:OWN.x"], "it is not defined there"),
         (
             ["--model", "own.py:plain_model", "--data", "own.py:make_data", "--norms", "ln"],
@@ -180,7 +180,7 @@ WRONG = {
         ),
         (
             ["--model", "own.py:make_model", "--data", "own.py:make_data", "--norms", "ln"],
-            "'ln' cannot be put into the model",
+            "cannot convert the model to 'ln'",
         ),
         (["--store", "own.py"], "damaged or not a results file"),
         (["--model", "typo.py:make"], "typo.py cannot be loaded for model: invalid syntax (typo.py, line 1)"),

@@ -59,7 +59,7 @@ def test_a_baseline_by_any_spelling_that_only_some_comparisons_have(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing.sqlite"], "not there"),
+        (["nothing.sqlite"], "does not exist"),
         (["own.py"], "not a results file"),
         (["empty.sqlite"], "expected finished runs"),
     ],

@@ -129,7 +129,7 @@ def test_unknown_names_and_options(folder: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(
-        ImportError, match=r"scikit-learn is needed here and not installed: pip install 'geonorm\[lab\]'"
+        ImportError, match=r"scikit-learn is needed here but not installed: pip install 'geonorm\[lab\]'"
     ):
         load("digits")
 
