@@ -82,7 +82,7 @@ def test_a_norm_that_cannot_be_put_in_is_no_result(tmp_path: Path) -> None:
     """Not the model as it was, under another name."""
     with pytest.raises(RunsFailed, match="cannot convert the model to 'ln': ln needs a different input layout"):
         small(tmp_path, little_model, little_data, ["bn", "ln"])
-    with pytest.raises(RunsFailed, match="expected a model with norms to put 'augbn' in their place"):
+    with pytest.raises(RunsFailed, match="expected a model with norms to replace by 'augbn'"):
         small(tmp_path, lambda: nn.Linear(2, 2), little_data, "augbn")
 
 

@@ -100,7 +100,7 @@ def test_right(server: Server, tmp_path: Path, mode: str) -> None:
         (packed({"set/a": b"one"}), "0" * 32, r"has md5 .*, expected 0{32} \(this test\): nothing was kept"),
         (b"<html>blocked</html>", None, "not a tar archive, or is damaged"),
         (packed({"set/a": bytes(range(256)) * 400})[:-40], None, "not a tar archive, or is damaged"),
-        (packed({"other/a": b"one"}), None, "holds no folder set"),
+        (packed({"other/a": b"one"}), None, "contains no folder set"),
         (packed({"set/a": b"one", "../escaped": b"two"}), None, r"'../escaped', which is not a plain file inside it"),
         (packed({"/escaped": b"two"}), None, "not a plain file inside it"),
         (packed({"set/../../escaped": b"two"}), None, "not a plain file inside it"),

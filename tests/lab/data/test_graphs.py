@@ -129,7 +129,7 @@ def test_one_file(one_file: Path) -> None:
         ("MUTAG.txt", corrupt_files.truncate, "it ends too early|has neighbours|not enough values"),
         ("MUTAG.txt", corrupt_files.flip_bit, "not a text of whole numbers, or is damaged"),
         ("MUTAG.txt", corrupt_files.replace_with_web_page, "not a text of whole numbers, or is damaged"),
-        ("MUTAG.txt", lambda path: path.write_text(path.read_text() + "2 5\n"), "goes on after its 20 graphs"),
+        ("MUTAG.txt", lambda path: path.write_text(path.read_text() + "2 5\n"), "continues after its 20 graphs"),
         ("MUTAG.txt", lambda path: path.write_text("1\n1 0\n3 1 8\n"), r"has neighbours \[8\]"),
         ("MUTAG.txt", Path.unlink, "mutag is not at hand"),
         ("10fold_test_idx.txt", corrupt_files.truncate, "does not hold 10 lines"),

@@ -58,7 +58,7 @@ def test_damaged_compas(people: Path, action, message: str) -> None:
 
 def test_a_wrong_cell_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "compas-scores-two-years.csv").write_text(f"{COMPAS}\n1,Nale,40,Caucasian,0,0,1,2,F,1,0\n")
-    with pytest.raises(DataError, match="row 2: 'Nale' is no sex"):
+    with pytest.raises(DataError, match="row 2: 'Nale' is not a valid sex"):
         load("compas")
 
 

@@ -81,7 +81,7 @@ def test_subpopulations() -> None:
     assert abs(right - 0.8413) < 0.03
     assert (task.test.groups[:, 1] | task.test.groups[:, 3]).float().mean() == 0.5
     assert torch.equal(task.train.x, load("subpopulations", train_size=4000, test_size=4000, minority=0.1).train.x)
-    with pytest.raises(ValueError, match="expected minority to be a share"):
+    with pytest.raises(ValueError, match="expected minority to be a fraction"):
         load("subpopulations", minority=2)
 
 
@@ -122,7 +122,7 @@ def test_unknown_names_and_options(folder: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ValueError, match="train_size to be a whole number from 2"):
         load("subpopulations", train_size=0)
     monkeypatch.setenv("GEONORM_DATA", str(folder / "nowhere"))
-    with pytest.raises(DataError, match=r"GEONORM_DATA names .*nowhere, which is no folder"):
+    with pytest.raises(DataError, match=r"GEONORM_DATA names .*nowhere, which is not a folder"):
         load("adult")
 
 
