@@ -29,7 +29,7 @@ def run(
         workers: as in ``executors.execute``.
         watch: called after every epoch.
     """
-    return _carry_out(planned(recipe, store), None, workers, watch)
+    return _execute(planned(recipe, store), None, workers, watch)
 
 
 def compare(
@@ -116,7 +116,7 @@ def compare(
     )
     check_names(recipe)
     comparison = Comparison(tuple(_with_code(recipe, make_model, make_data)), Store(store))
-    return _carry_out(comparison, Factories(make_model, make_data), workers, watch)
+    return _execute(comparison, Factories(make_model, make_data), workers, watch)
 
 
 def planned(recipe: Recipe, store: str | Path) -> Comparison:
@@ -133,7 +133,7 @@ def _with_code(recipe: Recipe, *functions: Callable[..., Any]) -> list[Run]:
     return [Run({**one.choices, "code": code}) for one in recipe.runs()]
 
 
-def _carry_out(comparison: Comparison, source: Source | None, workers: int | str, watch: Watch | None) -> Comparison:
+def _execute(comparison: Comparison, source: Source | None, workers: int | str, watch: Watch | None) -> Comparison:
     outcome = orchestrate(comparison.runs, comparison.store, source, workers, watch)
     if outcome.failure is not None:
         raise outcome.failure

@@ -88,7 +88,7 @@ def work_through(
             continue
         try:
             with seeded_process(run["seed"]), without_bars():
-                carry_out(run, store, source, watch, team)
+                execute_run(run, store, source, watch, team)
         except Exception as error:
             store.release(run.key)
             if team.size > 1:
@@ -103,7 +103,7 @@ def work_through(
         raise RunsFailed(f"{len(failures)} of {len(runs)} runs failed; the first: " + "; ".join(failures[:3]))
 
 
-def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team: Team) -> None:
+def execute_run(run: Run, store: Store, source: Source, watch: Watch | None, team: Team) -> None:
     """Execute one run from its last saved state to its result in the store."""
     torch.set_num_threads(run["threads"])
     task = _prepared(source.task(run), run)

@@ -31,8 +31,10 @@ from .stale_optimizers import StaleOptimizers
 from .wrap_like import wrap_like
 
 _TOLERANCE = 1e-5
-_SPARE = 10  # how far a fused model may differ, in multiples of the model's rounding error; deep networks had up to 3
-_OFF = "there is dropout between them, which must stay off"
+_ROUNDING_MARGIN = (
+    10  # how far a fused model may differ, in multiples of the model's rounding error; deep networks had up to 3
+)
+_DROPOUT_NOTE = "there is dropout between them, which must stay off"
 _HARMLESS = (normalize_input, stay_in_evaluation)  # hooks that do not matter in evaluation
 
 
@@ -124,7 +126,7 @@ def _why_rounding(model: nn.Module, inputs: tuple[Any, ...], expected: Any, gap:
     rounding = _largest_gap(tree_map(_double, expected), reference)
     if not (left <= _TOLERANCE and [change.name for change in report.changed] == changed):
         raise RuntimeError(f"{differs}, in float64 by {left:.2g}; the model is unchanged")
-    if not gap <= _SPARE * rounding:
+    if not gap <= _ROUNDING_MARGIN * rounding:
         raise RuntimeError(f"{differs}, more than its own rounding error of {rounding:.2g}; the model is unchanged")
     return f"which is rounding: the model itself is {rounding:.0e} off its float64 copy, where they agree to {left:.0e}"
 
@@ -167,7 +169,7 @@ def _fuse(model: nn.Module, proven: bool) -> Report:
         reason = _why_not(name, module, pair, modules, graph, proven)
         if not reason and pair is not None:
             try:
-                reason = _work_in(pair, modules, places)
+                reason = _fuse_pair(pair, modules, places)
             except (RuntimeError, TypeError, ValueError, AttributeError) as error:
                 reason = f"could not be tried on {pair.operation}: {error}".split("\n", 1)[0]
         if reason or pair is None:
@@ -175,16 +177,16 @@ def _fuse(model: nn.Module, proven: bool) -> Report:
             continue
         done.append(pair.operation)
         found = graph.norms.get(name)
-        note = _OFF if found is not None and pair.operation in found.over_dropout else ""
+        note = _DROPOUT_NOTE if found is not None and pair.operation in found.over_dropout else ""
         report.changed.append(Change(name, type(module).__name__, f"in {pair.operation}", note))
         if is_linear(modules[pair.operation]) and not proven:
             note = "a Linear was fused with a norm of its features, (N, C); give example= if its inputs have more dims"
             report.notes += [note] if note not in report.notes else []
-    _forget_the_way_back(model, [modules[name] for name in done])
+    _drop_records(model, [modules[name] for name in done])
     return report
 
 
-def _forget_the_way_back(model: nn.Module, operations: list[nn.Module]) -> None:
+def _drop_records(model: nn.Module, operations: list[nn.Module]) -> None:
     for module in model.modules():
         record = record_of(module)
         if record is not None and any(operation is other for operation in operations for other in record.operations):
@@ -252,7 +254,7 @@ def _is_activated(norm: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def _work_in(pair: _Pair, modules: dict[str, nn.Module], places: Places) -> str:
+def _fuse_pair(pair: _Pair, modules: dict[str, nn.Module], places: Places) -> str:
     """Fuse a pair and check it; returns the reason if it was left."""
     norm, operation = modules[pair.norm], cast("nn.Linear", modules[pair.operation])
     affine = evaluation_affine(norm)
@@ -331,7 +333,7 @@ def _check(norm: Any, operation: Any, fused: Any, before: bool) -> float:
     bare, weight = _bare_copy(operation), operation.weight
     if weight.is_meta:
         return 0.0
-    size = [] if is_linear(operation) else _enough(operation)
+    size = [] if is_linear(operation) else _smallest_input_size(operation)
     generator = torch.Generator(weight.device).manual_seed(0)
     shape = (3, input_channels(operation), *size)
     x = torch.randn(shape, generator=generator, dtype=weight.dtype, device=weight.device)
@@ -353,7 +355,7 @@ def _affine_map(norm: nn.Module) -> Callable[[Tensor], Tensor]:
     return normalized
 
 
-def _enough(operation: Any) -> list[int]:
+def _smallest_input_size(operation: Any) -> list[int]:
     """Spatial sizes of an input that is large enough for the kernel."""
     sizes = zip(operation.dilation, operation.kernel_size, operation.stride, strict=True)
     return [dilation * (kernel - 1) + 1 + stride for dilation, kernel, stride in sizes]

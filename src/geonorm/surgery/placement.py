@@ -129,7 +129,7 @@ def take_off(operation: Any) -> str:
     kind = type(operation.parametrizations.weight[0]).__name__.lstrip("_")
     first: _FirstWeight | None = operation.__dict__.pop(_FIRST_WEIGHT, None)
     untouched = first is not None and same_state(_parametrization_state(operation), first.state)
-    _have_class_alone(operation)
+    _give_own_class(operation)
     with torch.enable_grad():  # without it, torch makes the weight a buffer
         parametrize.remove_parametrizations(operation, "weight", leave_parametrized=True)
     if first is not None:
@@ -142,7 +142,7 @@ def take_off(operation: Any) -> str:
     return f"{kind} on the weight of"
 
 
-def _have_class_alone(operation: Any) -> None:
+def _give_own_class(operation: Any) -> None:
     """Torch makes a class for a parametrized module and later changes it, but copies of the module share the class."""
     kind = type(operation)
     content = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
