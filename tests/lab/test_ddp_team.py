@@ -28,8 +28,8 @@ SCRIPT = """
 import sys
 from dataclasses import replace
 from geonorm.lab import Recipe, run
-import test_team
-run(replace(test_team.RECIPE, processes=int(sys.argv[1]), epochs=int(sys.argv[3])), sys.argv[2])
+import test_ddp_team
+run(replace(test_ddp_team.RECIPE, processes=int(sys.argv[1]), epochs=int(sys.argv[3])), sys.argv[2])
 """
 
 
