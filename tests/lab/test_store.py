@@ -166,14 +166,14 @@ def test_what_is_known_is_not_written_again(store: Store, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(sqlite3, "connect", reading)
     assert Store(store.path).add_all([CHOICES, {"seed": 1}]) == keys
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match="not writable"):
         store.add({"seed": 2})
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_read_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match="not writable"):
         Store(tmp_path / "results.sqlite")
 
 
@@ -182,7 +182,7 @@ def test_a_folder_in_the_way(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="writable folder"):
         Store(tmp_path / "file" / "results.sqlite")
     (tmp_path / "results.sqlite").mkdir()
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match="not writable"):
         Store(tmp_path / "results.sqlite")
 
 
