@@ -46,7 +46,8 @@ def recalibrate(
 
     Args:
         model: any model, in any mode; the mode is kept.
-        batches: what the model is fed, such as a DataLoader: tensors, or tuples whose first entry is the input.
+        batches: what the model is fed, such as a DataLoader: tensors, tuples whose first entry is the input, or
+            dicts of the model's arguments.
         forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
         where: which norms: a name pattern, several, or a function of (name, module). All by default.
         memory: bytes for keeping inputs of layers, needed for centers other than the mean. More layers than fit are
