@@ -26,7 +26,7 @@ test-full: $(TOOLS)  ## all tests, slow ones included, on the kernels and on tor
 	GEONORM_BACKEND=native $(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=full $(TESTS)
 	GEONORM_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=full $(TESTS)
 
-test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision, torchattacks and transformers, in a separate environment
+test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision, torchattacks, transformers and Lightning, in a separate environment
 	$(COMPAT)/bin/python -m pytest tests/third_party -p no:cacheprovider $(TESTS)
 
 test-native-asan: $(TOOLS)  ## 20,000 native calls under AddressSanitizer and UBSan
@@ -75,7 +75,7 @@ $(COMPAT)/.ready: pyproject.toml constraints.txt
 	@echo "Setting up $(COMPAT) (once; about two minutes) ..."
 	$(PYTHON) -m venv $(COMPAT)
 	$(COMPAT)/bin/pip install --quiet --constraint constraints.txt torch
-	$(COMPAT)/bin/pip install --quiet --constraint constraints.txt --editable ".[test]" timm torchvision torchattacks transformers
+	$(COMPAT)/bin/pip install --quiet --constraint constraints.txt --editable ".[test]" timm torchvision torchattacks transformers accelerate lightning
 	@touch $@
 
 $(VENV)/.ready-docs: $(READY)

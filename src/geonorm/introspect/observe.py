@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
@@ -35,14 +35,14 @@ def check_readable(model: nn.Module, what: str) -> None:
 
 
 def each_batch(batches: Any) -> Iterable[Any]:
-    """The batches of an iterable; a tensor, a tuple that begins with one, or a list [input, labels], is one batch."""
+    """The batches of an iterable. One batch is a tensor, a tuple that begins with one, [input, labels] or a dict."""
     pair = isinstance(batches, tuple) and batches and isinstance(batches[0], Tensor)
-    if isinstance(batches, Tensor) or pair or _is_labelled(batches):
+    if isinstance(batches, (Tensor, Mapping)) or pair or _is_labelled(batches):
         return [batches]
-    if isinstance(batches, dict) or not isinstance(batches, Iterable):
+    if not isinstance(batches, Iterable):
         raise TypeError(
-            f"expected a batch or an iterable of batches (got {type(batches).__name__}); a batch is a tensor, or a "
-            "tuple whose first entry is the input"
+            f"expected a batch or an iterable of batches (got {type(batches).__name__}); a batch is a tensor, a tuple "
+            "whose first entry is the input, or a dict of the model's arguments"
         )
     return batches
 
@@ -216,12 +216,17 @@ def input_of(batch: Any) -> Any:
 
 
 def call_model(model: nn.Module, batch: Any) -> Any:
-    """The model on a batch, or on the first entry of one."""
-    x = input_of(batch)
-    if not isinstance(x, Tensor):
-        raise TypeError(
-            f"expected batches of tensors, or of tuples that begin with one (got {type(batch).__name__}); "
-            "say how to call the model with forward=lambda model, batch: ..."
-        )
-    home = next(model.parameters(), None)
-    return model(x if home is None else x.to(home.device))
+    """The model on a batch, or on the first entry of one; a dict holds the model's arguments by name."""
+    x, home = input_of(batch), next(model.parameters(), None)
+
+    def at_home(value: Any) -> Any:
+        return value.to(home.device) if isinstance(value, Tensor) and home is not None else value
+
+    if isinstance(x, Tensor):
+        return model(at_home(x))
+    if isinstance(x, Mapping):
+        return model(**{str(name): at_home(value) for name, value in x.items()})
+    raise TypeError(
+        f"expected batches of tensors, of tuples that begin with one, or of dicts (got {type(batch).__name__}); "
+        "say how to call the model with forward=lambda model, batch: ..."
+    )

@@ -46,7 +46,8 @@ def recalibrate(
 
     Args:
         model: any model, in any mode; the mode is kept.
-        batches: an iterable such as a DataLoader, of tensors or of tuples whose first entry is the input.
+        batches: an iterable such as a DataLoader, of tensors, of tuples whose first entry is the input, or of dicts of
+            the model's arguments.
         forward: how to call the model on a batch, ``forward(model, batch)``, if it needs more than the input.
         where: which norms: a name pattern, several, or a function of (name, module). All by default.
         memory: bytes for keeping inputs of layers, needed for centers other than the mean. More layers than fit are

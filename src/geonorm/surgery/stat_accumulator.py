@@ -127,7 +127,7 @@ class StatAccumulator:
         if self.averages:
             size = f"{self.bytes / 1e9:.3g} GB"
             notes.append(f"center averaged over batches: its inputs take {size}, more than memory allows")
-        counted = f"{self.values} {what} in {self.batches} batches"
+        counted = f"{self.values} {what} in {self.batches} {'batch' if self.batches == 1 else 'batches'}"
         report.changed.append(Change(self.name or "(model)", kind, counted, "; ".join(notes)))
 
 
