@@ -159,7 +159,7 @@ class TrainingWatch:
 
 def in_order(data: Iterable[Any]) -> Iterable[Any] | None:
     """The batches of a loader in the order of its data set, so that an index names a sample; None if there is none."""
-    dataset = getattr(data, "dataset", None)
+    dataset: Any = getattr(data, "dataset", None)
     if dataset is None:
         return data if isinstance(data, (list, tuple)) else None
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
