@@ -31,9 +31,7 @@ struct MomentSums {
 
     // True unless the base was too far from the mean.
     bool finish(Moments& m, int64_t count) {
-        m.lowest = lowest[0], m.highest = highest[0];
-        for (int l = 1; l < Of<T>::N; l++)
-            m.lowest = least_of(m.lowest, lowest[l]), m.highest = most_of(m.highest, highest[l]);
+        m.lowest = least_lane(lowest), m.highest = largest_lane(highest);
         return finish_moments<T>(m, base[0], sum, squares, count, BLOCK / Of<T>::N);
     }
 };
@@ -60,9 +58,11 @@ static Moments measure_rows(const Job& job, int64_t group, T* u) {
     const int64_t count = job.runs * job.length;
     T base = 0;
     int few = count < 16 ? (int)count : 16;
+    const bool in_one_piece = is_packed(job) && !job.places;
+    const E* values = run_of<E>(job, group, 0);
     for (int k = 0; k < few; k++) {
         int64_t i = count / few * k;
-        base += (T)widen(run_of<E>(job, group, i / job.length)[i % job.length]);
+        base += (T)widen(in_one_piece ? values[i] : run_of<E>(job, group, i / job.length)[i % job.length]);
     }
     base /= (T)few;
     if (!(base - base == 0)) base = 0;
@@ -178,7 +178,7 @@ static void find_spread(const Job& job, const RowParameters<T>& of, const T* u, 
         if (++since == BLOCK / Of<T>::N) flush();
     });
     flush();
-    for (int l = 0; l < Of<T>::N; l++) largest = most_of(largest, most[l]), smallest = least_of(smallest, fewest[l]);
+    largest = largest_lane(most), smallest = least_lane(fewest);
     if (spread == RMS) return set_spread<T>(state, job, sqrt(sum / n));
     if (spread == MEAN_ABS) return set_spread<T>(state, job, sum / n);
     if (spread == MAX_ABS) return set_spread<T>(state, job, largest);

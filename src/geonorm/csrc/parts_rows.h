@@ -21,8 +21,7 @@ static Moments sizes_of_row(const Job& job, const RowParameters<T>& of, const T*
         if (++since == BLOCK / Of<T>::N) flush();
     });
     flush();
-    double largest = 0, smallest = INFINITY;
-    for (int l = 0; l < Of<T>::N; l++) largest = most_of(largest, most[l]), smallest = least_of(smallest, fewest[l]);
+    const double largest = largest_lane(most), smallest = least_lane(fewest);
     const double mean = sum / (double)(job.runs * job.length);
     return Moments{mean, HALF_NORMAL * mean * mean, smallest, largest, mean - mean == 0};
 }

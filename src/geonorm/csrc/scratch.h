@@ -31,6 +31,9 @@ struct Scratch {
 // Otherwise a few large blocks would stay allocated forever.
 static const size_t KEEP_BYTES = (size_t)64 << 20;
 
+// The same for numbers that are nearly as quick to compute: only while they stay in the first-level cache.
+static const int64_t KEEP_ROOTS_BYTES = (int64_t)16 << 10;
+
 // Copies up to this size are worth making: they stay in the cache until they are read again.
 static const int64_t CACHE_BYTES = (int64_t)1 << 20;
 

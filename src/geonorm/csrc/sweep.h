@@ -48,8 +48,7 @@ static Sums sweep_with_ties(const T* x, int64_t n, Point<T> y, double scale, Exp
         sums.above += total<T>(P), sums.below -= total<T>(M);
         sums.above_slope += total<T>(WP), sums.below_slope += total<T>(WM);
     }
-    sums.closest = 1e30;
-    for (int l = 0; l < N; l++) sums.closest = least_of(sums.closest, closest[l]);
+    sums.closest = least_lane(closest);
     return sums;
 }
 
@@ -78,8 +77,7 @@ static Sums sweep(const T* x, int64_t n, Point<T> y, double scale, Exponent expo
         }
         difference += total<T>(D), sizes += total<T>(S), slopes += total<T>(W), signed_slopes += total<T>(E);
     }
-    double nearest = 1e30;
-    for (int l = 0; l < N; l++) nearest = least_of(nearest, closest[l]);
+    const double nearest = least_lane(closest);
     const Power with_ties = POWER == GENERAL_BELOW_TWO ? GENERAL : POWER;
     if (!(nearest > TINY)) return sweep_with_ties<with_ties>(x, n, y, scale, exponent);
     Sums sums = {0, 0, 0, 0, nearest};

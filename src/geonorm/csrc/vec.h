@@ -162,14 +162,65 @@ GN_INLINE F64 root(F64 a) {
     return a;
 }
 
-template <class T>
-GN_INLINE double total(typename Of<T>::V v) {
-    double sums[Of<T>::N / 2];  // in pairs: a chain of additions would wait for each
-    for (int i = 0; i < Of<T>::N / 2; i++) sums[i] = (double)v[i] + (double)v[i + Of<T>::N / 2];
-    for (int width = Of<T>::N / 4; width > 0; width /= 2)
+// Sums of lanes that go on in double. Halves are added first, then halves of halves: a chain would wait for each addition.
+typedef float HalfF32 __attribute__((vector_size(BYTES / 2)));
+GN_INLINE double sum_of_lanes(F64 v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_pd((__m512d)v);
+#else
+    double sums[BYTES / 8];
+    memcpy(sums, &v, BYTES);
+    for (int width = BYTES / 16; width > 0; width /= 2)
         for (int i = 0; i < width; i++) sums[i] += sums[i + width];
     return sums[0];
+#endif
 }
+
+template <class T>
+struct Wide;  // one sum in double for every lane
+template <>
+struct Wide<float> {
+    F64 half[2] = {};
+    GN_MEMBER void add(F32 v) {
+        HalfF32 halves[2];
+        memcpy(halves, &v, BYTES);
+        half[0] += __builtin_convertvector(halves[0], F64), half[1] += __builtin_convertvector(halves[1], F64);
+    }
+    GN_MEMBER double operator[](int lane) const { return half[lane / (BYTES / 8)][lane % (BYTES / 8)]; }
+    GN_MEMBER double all() const { return sum_of_lanes(half[0] + half[1]); }
+};
+template <>
+struct Wide<double> {
+    F64 sum = {};
+    GN_MEMBER void add(F64 v) { sum += v; }
+    GN_MEMBER double operator[](int lane) const { return sum[lane]; }
+    GN_MEMBER double all() const { return sum_of_lanes(sum); }
+};
+
+template <class T>
+GN_INLINE double total(typename Of<T>::V v) {
+    Wide<T> sum;
+    sum.add(v);
+    return sum.all();
+}
+
+// The smallest and the largest lane.
+GN_INLINE float least_lane(F32 v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_min_ps((__m512)v);
+#else
+    float found = v[0];
+    for (int l = 1; l < Of<float>::N; l++) found = v[l] < found ? v[l] : found;
+    return found;
+#endif
+}
+GN_INLINE float largest_lane(F32 v) { return -least_lane(-v); }
+GN_INLINE double least_lane(F64 v) {
+    double found = v[0];
+    for (int l = 1; l < Of<double>::N; l++) found = v[l] < found ? v[l] : found;
+    return found;
+}
+GN_INLINE double largest_lane(F64 v) { return -least_lane(-v); }
 
 // The same in the type of the lanes: a few instructions, for sums of few numbers.
 GN_INLINE float quick_sum(F32 v) {

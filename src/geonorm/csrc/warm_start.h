@@ -14,26 +14,42 @@ enum { MAX_STEPS = 3, MIN_VALUES = 128 };  // with fewer values than MIN_VALUES,
 // Whether to take another step. Steps that do not shrink occur at a tie, which the search handles.
 GN_INLINE bool shrinks(double step, double last) { return fabs(step) <= 0.5 * fabs(last); }
 
-// Σ sgn(r)|r|^q / Σ|r|^(q−1) at y, roughly.
+// Distances in the rough steps: for φ = 1.5 as they are, since all that matters is a ratio; else in units of the range.
 template <Power POWER>
-static double rough_ratio(const float* x, int64_t n, double y, double scale, Exponent exponent) {
+GN_INLINE F32 rough_distance(F32 x, F32 y, F32 inverse) {
+    return POWER == ROOT ? x - y : (x - y) * inverse;
+}
+// A weight may be infinite at a tie: TIES prevents that, and is needed only then.
+template <Power POWER, bool TIES>
+GN_INLINE F32 rough_weight(F32 r, F32 tiny, F32 s, Path path) {
+    F32 a = absolute(r);
+    return rough_slope<POWER>(TIES ? larger(a, tiny) : a, s, path);
+}
+
+// Σ sgn(r)|r|^q / Σ|r|^(q−1) at y, roughly, in the unit of x.
+template <Power POWER, bool TIES>
+static double rough_ratio(const float* x, int64_t n, float y, double scale, Exponent exponent) {
     typedef Of<float>::V V;
-    const float inverse = (float)(1 / scale);
-    const Point<float> point(y);
-    const V head = all(point.head), rest = all(point.rest * inverse), inv = all(inverse);
-    const V s = all((float)(exponent.phi - 2)), tiny = all((float)TINY);
+    const double unit = POWER == ROOT ? 1 : scale;
+    const V at = all(y), inverse = all((float)(1 / scale)), tiny = all((float)(TINY * scale / unit));
+    const V s = all((float)(exponent.phi - 2));
     const Path path = exponent.path;
     double difference = 0, slopes = 0;
     for (int64_t first = 0; first < n; first += BLOCK) {
         V D = {}, W = {};
         each_piece<float>(first, n - first < BLOCK ? n : first + BLOCK, [&](auto piece) __attribute__((always_inline)) {
-            V r = (piece.take(x) - head) * inv - rest;
-            V w = rough_slope<POWER>(larger(absolute(r), tiny), s, path);
+            V r = rough_distance<POWER>(piece.take(x), at, inverse);
+            V w = rough_weight<POWER, TIES>(r, tiny, s, path);
             D += piece.only(r * w), W += piece.only(w);
         });
         difference += total<float>(D), slopes += total<float>(W);
     }
-    return difference / slopes;
+    return unit * difference / slopes;
+}
+template <Power POWER>
+static double rough_ratio(const float* x, int64_t n, float y, double scale, Exponent exponent) {
+    const double ratio = rough_ratio<POWER, false>(x, n, y, scale, exponent);
+    return ratio - ratio == 0 ? ratio : rough_ratio<POWER, true>(x, n, y, scale, exponent);
 }
 
 // From y towards the center of n values.
@@ -42,15 +58,16 @@ static double warm_start(const float* x, int64_t n, Exponent exponent, const Mom
     const double scale = m.highest - m.lowest, enough = NEAR * sqrt(m.var);
     double last = INFINITY;
     for (int k = 0; k < MAX_STEPS; k++) {
+        const float at = (float)y;
         double ratio;
         switch (exponent.power()) {
-            case ROOT: ratio = rough_ratio<ROOT>(x, n, y, scale, exponent); break;
-            case GENERAL: ratio = rough_ratio<GENERAL>(x, n, y, scale, exponent); break;
-            default: ratio = rough_ratio<SPECIAL>(x, n, y, scale, exponent);
+            case ROOT: ratio = rough_ratio<ROOT>(x, n, at, scale, exponent); break;
+            case GENERAL: ratio = rough_ratio<GENERAL>(x, n, at, scale, exponent); break;
+            default: ratio = rough_ratio<SPECIAL>(x, n, at, scale, exponent);
         }
-        const double step = scale * ratio / (exponent.phi - 1);
+        const double step = ratio / (exponent.phi - 1);
         if (!shrinks(step, last)) break;
-        y = most_of(m.lowest, least_of(m.highest, y + step)), last = step;
+        y = most_of(m.lowest, least_of(m.highest, at + step)), last = step;
         if (fabs(step) <= enough) break;
     }
     return y;
