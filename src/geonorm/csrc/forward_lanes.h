@@ -1,6 +1,7 @@
 // Forward of a block of neighbouring groups in the layout LANES.
 #pragma once
 #include "lane_search.h"
+#include "middle.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {

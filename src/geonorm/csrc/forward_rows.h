@@ -1,8 +1,9 @@
 // Forward of one group in the layout ROWS. The group is packed into scratch memory once; every sweep runs from there.
 #pragma once
-#include "warm_start.h"
+#include "middle.h"
 #include "rows.h"
 #include "scratch.h"
+#include "warm_start.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {
@@ -106,10 +107,7 @@ static FoundCenter find_center(const T* u, int64_t n, double phi, const Moments&
     if (phi == 2) return {m.mean, m.mean, m.mean, m.slack, 0};
     if (phi == 1 || phi == INFINITY) {
         double lower = m.lowest, upper = m.highest;
-        if (phi == 1) {
-            memcpy(second, u, n * sizeof(T));
-            middle_values(second, n, lower, upper);
-        }
+        if (phi == 1) middle_values(u, n, second, lower, upper);
         return {0.5 * lower + 0.5 * upper, lower, upper, 0, 0};
     }
     Exponent exponent = exponent_of(phi);

@@ -204,6 +204,25 @@ GN_INLINE double total(typename Of<T>::V v) {
     return sum.all();
 }
 
+// Stores the lanes where the mask is set, one behind the other, and returns their number. The memory behind them, up to a
+// whole vector, is overwritten.
+GN_INLINE int store_chosen(float* to, F32 v, I32 where) {
+#if defined(__AVX512F__)
+    const __mmask16 chosen = _mm512_movepi32_mask((__m512i)where);
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps(chosen, (__m512)v));
+    return __builtin_popcount(chosen);
+#else
+    int count = 0;
+    for (int i = 0; i < Of<float>::N; i++) to[count] = v[i], count -= where[i];
+    return count;
+#endif
+}
+GN_INLINE int store_chosen(double* to, F64 v, I64 where) {
+    int count = 0;
+    for (int i = 0; i < Of<double>::N; i++) to[count] = v[i], count -= (int)where[i];
+    return count;
+}
+
 // The smallest and the largest lane.
 GN_INLINE float least_lane(F32 v) {
 #if defined(__AVX512F__)
