@@ -124,17 +124,52 @@ static Neighbours neighbours(const T* x, int64_t n, int64_t stride, Point<T> y, 
     return found;
 }
 
-// Runs a search over n contiguous values until it ends by itself, or after `most` sweeps.
+// A search over contiguous values.
 template <class T>
-static void run_search(Search& search, const T* x, int64_t n, Exponent exponent, int most = MAX_SWEEPS) {
-    while (search.active && search.sweeps < most) {
-        Point<T> y(search.y);
-        search.y = y.snapped();
-        Sums sums = sweep_any(x, n, y, search.scale, exponent);
+struct RowSearch {
+    const T* x;
+    int64_t n;
+    Exponent exponent;
+    Search search;
+    Point<T> y;
+    Sums sums;
+
+    RowSearch() : n(0), y(0) { search.active = false; }
+
+    void sweep_once() {
+        y = Point<T>(search.y), search.y = y.snapped();
+        sums = sweep_any(x, n, y, search.scale, exponent);
+    }
+    void advance() {
         search.evaluate(sums);
         if (search.wants_neighbours(sums)) search.step_by_nearest(sums, neighbours(x, n, 1, y, search.scale));
         search.advance();
     }
+};
+
+// Runs searches until each ends by itself, or after `most` sweeps. What follows a sweep is a long chain of operations: the
+// next group's sweep does not wait for it.
+template <class T>
+static void run_searches(RowSearch<T>* rows, int count, int most = MAX_SWEEPS) {
+    for (bool some = true; some;) {
+        some = false;
+        for (int i = 0; i < count; i++)
+            if (rows[i].search.active) rows[i].sweep_once();
+        for (int i = 0; i < count; i++) {
+            if (!rows[i].search.active) continue;
+            rows[i].advance();
+            some = some || (rows[i].search.active && rows[i].search.sweeps < most);
+        }
+    }
+}
+
+// One search over n contiguous values.
+template <class T>
+static void run_search(Search& search, const T* x, int64_t n, Exponent exponent, int most = MAX_SWEEPS) {
+    RowSearch<T> row;
+    row.x = x, row.n = n, row.exponent = exponent, row.search = search;
+    if (search.active && search.sweeps < most) run_searches(&row, 1, most);
+    search = row.search;
 }
 
 }  // namespace GEONORM_ISA

@@ -11,6 +11,8 @@ namespace GEONORM_ISA {
 static const double NEAR = 4e-4;
 enum { MAX_STEPS = 3, MIN_VALUES = 128 };  // with fewer values than MIN_VALUES, F has too many corners
 
+enum { MOST_ROWS = 8 };  // short groups whose searches run together
+
 // Whether to take another step. Steps that do not shrink occur at a tie, which the search handles.
 GN_INLINE bool shrinks(double step, double last) { return fabs(step) <= 0.5 * fabs(last); }
 
@@ -42,7 +44,7 @@ static double rough_ratio(const float* x, int64_t n, float y, double scale, Expo
             V w = rough_weight<POWER, TIES>(r, tiny, s, path);
             D += piece.only(r * w), W += piece.only(w);
         });
-        difference += total<float>(D), slopes += total<float>(W);
+        difference += quick_sum(D), slopes += quick_sum(W);
     }
     return unit * difference / slopes;
 }
@@ -52,28 +54,41 @@ static double rough_ratio(const float* x, int64_t n, float y, double scale, Expo
     return ratio - ratio == 0 ? ratio : rough_ratio<POWER, true>(x, n, y, scale, exponent);
 }
 
-// From y towards the center of n values.
-static double warm_start(const float* x, int64_t n, Exponent exponent, const Moments& m, double y) {
-    if (n < MIN_VALUES) return y;
-    const double scale = m.highest - m.lowest, enough = NEAR * sqrt(m.var);
-    double last = INFINITY;
-    for (int k = 0; k < MAX_STEPS; k++) {
-        const float at = (float)y;
-        double ratio;
-        switch (exponent.power()) {
-            case ROOT: ratio = rough_ratio<ROOT>(x, n, at, scale, exponent); break;
-            case GENERAL: ratio = rough_ratio<GENERAL>(x, n, at, scale, exponent); break;
-            default: ratio = rough_ratio<SPECIAL>(x, n, at, scale, exponent);
-        }
-        const double step = ratio / (exponent.phi - 1);
-        if (!shrinks(step, last)) break;
-        y = most_of(m.lowest, least_of(m.highest, at + step)), last = step;
-        if (fabs(step) <= enough) break;
+static double rough_ratio_any(const float* x, int64_t n, float y, double scale, Exponent exponent) {
+    switch (exponent.power()) {
+        case ROOT: return rough_ratio<ROOT>(x, n, y, scale, exponent);
+        case GENERAL: return rough_ratio<GENERAL>(x, n, y, scale, exponent);
+        default: return rough_ratio<SPECIAL>(x, n, y, scale, exponent);
     }
-    return y;
+}
+
+// Searches that have not begun, from their starts towards the centers.
+static void warm_start(RowSearch<float>* rows, const Moments* m, int count) {
+    double ratio[MOST_ROWS], last[MOST_ROWS];
+    bool on[MOST_ROWS];
+    for (int i = 0; i < count; i++) last[i] = INFINITY, on[i] = rows[i].search.active && rows[i].n >= MIN_VALUES;
+    bool some = true;
+    for (int k = 0; k < MAX_STEPS && some; k++) {
+        some = false;
+        for (int i = 0; i < count; i++) {
+            const RowSearch<float>& row = rows[i];
+            if (on[i]) ratio[i] = rough_ratio_any(row.x, row.n, (float)row.search.y, row.search.scale, row.exponent);
+        }
+        for (int i = 0; i < count; i++) {
+            if (!on[i]) continue;
+            Search& search = rows[i].search;
+            const double step = ratio[i] / search.q;
+            on[i] = shrinks(step, last[i]);
+            if (!on[i]) continue;
+            search.y = most_of(m[i].lowest, least_of(m[i].highest, (float)search.y + step)), last[i] = step;
+            on[i] = step * step > NEAR * NEAR * m[i].var;
+            some = some || on[i];
+        }
+    }
+    for (int i = 0; i < count; i++) rows[i].search.center = rows[i].search.y;
 }
 // Not for float64: it has no rough powers, and needs more than a step or two.
-static double warm_start(const double*, int64_t, Exponent, const Moments&, double y) { return y; }
+static void warm_start(RowSearch<double>*, const Moments*, int) {}
 
 // The mean of all values, plus how far the center of every `stride`-th one lies from their mean: that difference is much
 // less noisy than the center of so few values.
@@ -92,11 +107,6 @@ static double start_from_sample(const T* x, int64_t n, Exponent exponent, double
     search.start(exponent.phi, Of<T>::eps, (double)count, lowest, highest, sum / count);
     run_search(search, sample, count, exponent, 3);
     return mean + (search.center - sum / count);
-}
-
-template <class T>
-static double start_near(const T* x, int64_t n, Exponent exponent, const Moments& m, T* sample) {
-    return warm_start(x, n, exponent, m, start_from_sample(x, n, exponent, m.mean, sample));
 }
 
 }  // namespace GEONORM_ISA
