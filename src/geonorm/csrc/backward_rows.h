@@ -32,7 +32,8 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     const RowParameters<T> of(job, group);
     const bool per_value = job.parameters == PER_VALUE, per_run = job.parameters == PER_RUN;
     const bool weighted = POWER != ONE && POWER != NONE && POWER != EDGES;
-    const Slope<T, POWER, PHI> pull(state, phi_of<T>(job, group), FORM == CENTERED);
+    const bool centered = FORM == CENTERED || FORM == BY_ROOT;
+    const Slope<T, POWER, PHI> pull(state, phi_of<T>(job, group), centered);
     const Spreading<T> push(job, state);
     const V c = all((T)state[CENTER]), rho = all((T)state[RHO]);
 
@@ -50,14 +51,16 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     int64_t since = 0;
     T alpha = of.alpha_of(0), gamma = of.gamma_of(0);
     V removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(0));
+    const bool brief = per_run && job.length <= 256;  // then sums in T lose nothing, and sums in double cost too much
+    auto sum_of = [&](V v) { return brief ? (double)quick_sum(v) : total<T>(v); };
     auto flush_run = [&] {
-        sum_g += total<T>(g0), sum_gx += total<T>(g1), g0 = g1 = V{};
-        if (FORM != CENTERED) sum_d += total<T>(d0), d0 = V{};
+        sum_g += sum_of(g0), sum_gx += sum_of(g1), g0 = g1 = V{};
+        if (FORM != CENTERED) sum_d += sum_of(d0), d0 = V{};
     };
     auto flush = [&] {
         flush_run();
         if (weighted || POWER == EDGES) pulled.flush();
-        if (FORM == ANY) pushed.flush();
+        if (FORM == BY_ROOT || FORM == ANY) pushed.flush();
         since = 0;
     };
     auto finish = [&](double* sums) {  // of a run, or of all runs if they have the same parameters
@@ -95,7 +98,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
                         g0 += h, d0 += sigma;
                     }
                 } else {
-                    V z = FORM == CENTERED ? xv - c : (xv - removed) + shift, h = gv;
+                    V z = centered ? xv - c : (xv - removed) + shift, h = gv;
                     hat = z * rho;
                     if (per_value) {
                         h = gv * of.along(of.gammas, piece, (T)1);
@@ -103,8 +106,9 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
                     }
                     g0 += h, g1 += h * hat;
                     if (FORM == SHIFTED && per_run) d0 += piece.only(z);
+                    if (FORM == BY_ROOT) d0 += piece.only(push.direction_by_root(z, pushed, piece.fresh()));
                 }
-                V w = pull.add(FORM == CENTERED ? hat : (xv - c) * pull.unit, xv, pulled, piece.fresh());
+                V w = pull.add(centered ? hat : (xv - c) * pull.unit, xv, pulled, piece.fresh());
                 if (kept) piece.put(kept + run * job.length, w);
             });
             since += end - i;
@@ -129,7 +133,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
         flow_of(job, state, phi_of<T>(job, group), POWER, (double)n, with_center, with_spread, directions,
                 pulled.slope.wide.all(), pulled.moment.wide.all(), pushed.count.wide.all());
     d_phi = PHI ? flow.d_phi : state[CENTER] - state[CENTER];  // 0, or the NaN of a broken group
-    if (!per_value && whole && FORM != CENTERED) {
+    if (!per_value && whole && !centered) {
         for (int64_t run = 0; run < (per_run ? job.runs : 1); run++) {
             double* sums = run_sums + run * SUMS;
             double dz = state[RHO] * of.gamma_of(run) * sums[D_BETA] + flow.spread * sums[D_SHIFT];
@@ -161,8 +165,9 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
                     if (values.of[D_ALPHA]) add_to(values.of[D_ALPHA], piece, dz * -c);
                 }
             } else {
-                V z = FORM == CENTERED ? r : (xv - removed) + shift;
-                dz = gv * (per_value ? rho * of.along(of.gammas, piece, (T)1) : scale) + z * by_spread;
+                V z = centered ? r : (xv - removed) + shift;
+                V sigma = FORM == BY_ROOT ? push.direction_by_root(z, unused, piece.fresh()) : z;
+                dz = gv * (per_value ? rho * of.along(of.gammas, piece, (T)1) : scale) + sigma * by_spread;
             }
             if (POWER == ONE) {
                 dz += by_center;
@@ -200,6 +205,12 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
     if (job.d_phi && has_phi && state[UNIT] > 0) {
         if (form == ANY) return backward_row_as<E, GENERAL, ANY, true>(job, group, run_sums, d_phi, values, scratch);
         return backward_row_as<E, GENERAL, SHIFTED, true>(job, group, run_sums, d_phi, values, scratch);
+    }
+    if constexpr (sizeof(E) == 4) {  // the usual robust case
+        const bool usual = job.spread == ROBUST && job.psi == 1.5 && state[FLOORED] == 0 && job.parameters != PER_VALUE;
+        const bool plain = job.alpha == 1 && !job.alphas && !job.shifts && job.task == WHOLE_JOB;
+        if (usual && plain && power == ROOT)
+            return backward_row_as<E, ROOT, BY_ROOT, false>(job, group, run_sums, d_phi, values, scratch);
     }
     switch (form) {
         case CENTERED: return backward_row_in<E, CENTERED>(job, group, run_sums, d_phi, values, scratch, power);

@@ -36,8 +36,9 @@ struct PullSums {
 };
 
 // How z depends on x. CENTERED: z = x − c, and the spread is none or the rms: the usual case. SHIFTED: the same with
-// z = x − αc + shift, one α and one shift per run. ANY: everything else.
-enum Form { CENTERED, SHIFTED, ANY };
+// z = x − αc + shift, one α and one shift per run. BY_ROOT: as CENTERED, with the robust spread of ψ = 1.5 above
+// its floor. ANY: everything.
+enum Form { CENTERED, SHIFTED, BY_ROOT, ANY };
 
 GN_INLINE Form form_of(const Job& job) {
     if (job.task != WHOLE_JOB || job.spread > RMS) return ANY;
@@ -163,6 +164,13 @@ struct Spreading {
         least[lane] = (T)(job.psi < 2 ? state[LEAST_2] : TINY);
         vanish[lane] = job.psi > 2 && some ? -1 : 0;
         floored[lane] = state[FLOORED] > 0 ? -1 : 0;
+    }
+
+    // Of the robust spread with ψ = 1.5, above its floor.
+    GN_MEMBER V direction_by_root(V z, PushSums<T>& sums, I fresh) const {
+        const V w = inverse_root(larger(absolute(absolute(z) - middle) * inverse, least));
+        sums.count.part += choose(fresh, w);
+        return choose(z != (T)0, with_sign(w, z));
     }
 
     GN_MEMBER V direction(V z, PushSums<T>& sums, I fresh) const {

@@ -85,7 +85,7 @@ static Status part_of_row(const Job& job, int64_t group, Scratch& scratch) {
     const double scale = point[POINT_SCALE], phi = point[POINT_PHI];
     const Sums sums = sweep_any(u, n, y, scale, exponent_of(phi));
     Neighbours near = {0, sums.closest, 0, 0};
-    if (phi < 2 && (sums.closest == 0 || point[POINT_NEAR] > 0)) near = neighbours(u, n, 1, y, scale);
+    if (phi < 2 && (sums.closest == 0 || point[POINT_NEAR] > 0)) near = neighbours(u, n, y, scale);
     else near.tied = sums.closest == 0;
     put_sums(job.found + group * SWEPT, sums, near, scale);
     return DONE;

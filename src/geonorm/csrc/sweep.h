@@ -124,6 +124,32 @@ static Neighbours neighbours(const T* x, int64_t n, int64_t stride, Point<T> y, 
     return found;
 }
 
+// The same of contiguous values.
+template <class T>
+static Neighbours neighbours(const T* x, int64_t n, Point<T> y, double scale) {
+    typedef typename Of<T>::V V;
+    typedef typename Of<T>::I I;
+    enum { N = Of<T>::N };
+    const T inverse = (T)(1 / scale), rest = y.rest * inverse, far = (T)1e30;
+    const int64_t whole = n - n % N;
+    V least = all(far);
+    for (int64_t i = 0; i < whole; i += N) {
+        const V a = absolute((load(x + i) - y.head) * inverse - rest);
+        least = smaller(choose(a > (T)0, a) + choose(a == (T)0, all(far)), least);
+    }
+    Neighbours found = neighbours(x + whole, n - whole, 1, y, scale);
+    const T nearest = (T)least_of(least_lane(least), found.nearest);
+    I tied = {}, above = {}, below = {};  // negative
+    for (int64_t i = 0; i < whole; i += N) {
+        const V r = (load(x + i) - y.head) * inverse - rest;
+        tied += r == (T)0, above += r == nearest, below += r == -nearest;
+    }
+    if (nearest < found.nearest) found.above = found.below = 0;
+    found.nearest = nearest;
+    for (int l = 0; l < N; l++) found.tied -= tied[l], found.above -= above[l], found.below -= below[l];
+    return found;
+}
+
 // A search over contiguous values.
 template <class T>
 struct RowSearch {
@@ -142,7 +168,7 @@ struct RowSearch {
     }
     void advance() {
         search.evaluate(sums);
-        if (search.wants_neighbours(sums)) search.step_by_nearest(sums, neighbours(x, n, 1, y, search.scale));
+        if (search.wants_neighbours(sums)) search.step_by_nearest(sums, neighbours(x, n, y, search.scale));
         search.advance();
     }
 };
