@@ -180,16 +180,17 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     }
 }
 
+// Every case takes seconds to compile: those without a name of their own here are rare.
 template <class E, Form FORM>
 static void backward_row_in(const Job& job, int64_t group, double* run_sums, double& d_phi,
                             ValueSums<typename Computing<E>::T> values, Scratch& scratch, Power power) {
+    enum { COMMON = FORM == CENTERED };
     switch (power) {
         case ONE: return backward_row_as<E, ONE, FORM, false>(job, group, run_sums, d_phi, values, scratch);
-        case ROOT: return backward_row_as<E, ROOT, FORM, false>(job, group, run_sums, d_phi, values, scratch);
-        case SPECIAL: case GENERAL:
-            return backward_row_as<E, SPECIAL, FORM, false>(job, group, run_sums, d_phi, values, scratch);
-        case EDGES: return backward_row_as<E, EDGES, FORM, false>(job, group, run_sums, d_phi, values, scratch);
-        default: return backward_row_as<E, NONE, FORM, false>(job, group, run_sums, d_phi, values, scratch);
+        case NONE: return backward_row_as<E, NONE, FORM, false>(job, group, run_sums, d_phi, values, scratch);
+        case EDGES: return backward_row_as<E, EDGES, COMMON ? SHIFTED : FORM, false>(job, group, run_sums, d_phi, values, scratch);
+        case ROOT: return backward_row_as<E, COMMON ? ROOT : SPECIAL, FORM, false>(job, group, run_sums, d_phi, values, scratch);
+        default: return backward_row_as<E, SPECIAL, FORM, false>(job, group, run_sums, d_phi, values, scratch);
     }
 }
 
@@ -206,17 +207,17 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
         if (form == ANY) return backward_row_as<E, GENERAL, ANY, true>(job, group, run_sums, d_phi, values, scratch);
         return backward_row_as<E, GENERAL, SHIFTED, true>(job, group, run_sums, d_phi, values, scratch);
     }
-    if constexpr (sizeof(E) == 4) {  // the usual robust case
+    if constexpr (sizeof(E) == 4) {
         const bool usual = job.spread == ROBUST && job.psi == 1.5 && state[FLOORED] == 0 && job.parameters != PER_VALUE;
         const bool plain = job.alpha == 1 && !job.alphas && !job.shifts && job.task == WHOLE_JOB;
         if (usual && plain && power == ROOT)
             return backward_row_as<E, ROOT, BY_ROOT, false>(job, group, run_sums, d_phi, values, scratch);
     }
-    switch (form) {
-        case CENTERED: return backward_row_in<E, CENTERED>(job, group, run_sums, d_phi, values, scratch, power);
-        case SHIFTED: return backward_row_in<E, SHIFTED>(job, group, run_sums, d_phi, values, scratch, power);
-        default: return backward_row_in<E, ANY>(job, group, run_sums, d_phi, values, scratch, power);
+    if (form == ANY) return backward_row_in<E, ANY>(job, group, run_sums, d_phi, values, scratch, power);
+    if constexpr (IS_COMMON<E>) {
+        if (form == CENTERED) return backward_row_in<E, CENTERED>(job, group, run_sums, d_phi, values, scratch, power);
     }
+    backward_row_in<E, SHIFTED>(job, group, run_sums, d_phi, values, scratch, power);
 }
 
 }  // namespace GEONORM_ISA

@@ -70,6 +70,14 @@ struct Computing<double> {
     typedef double T;
 };
 
+// Types with code of their own for the usual cases; the others share the general code, to build faster.
+template <class E>
+constexpr bool IS_COMMON = false;
+template <>
+constexpr bool IS_COMMON<float> = true;
+template <>
+constexpr bool IS_COMMON<bf16> = true;
+
 template <class T>
 GN_INLINE typename Of<T>::V all(T value) {
     return value - typename Of<T>::V{};
@@ -343,6 +351,36 @@ GN_INLINE void write(f16* p, F32 v) {
 }
 
 // The first `count` values, `fill` in the other lanes; and back.
+#if defined(__AVX512F__)
+GN_INLINE __mmask16 first_bits(int64_t count) { return (__mmask16)((1u << count) - 1); }
+template <class E, class T>
+GN_INLINE typename Of<T>::V read_part(const E* p, int64_t count, T fill) {
+    const __mmask16 mask = first_bits(count);
+    if constexpr (sizeof(E) == 8) {
+        return (F64)_mm512_mask_loadu_pd((__m512d)all(fill), (__mmask8)mask, p);
+    } else if constexpr (sizeof(E) == 4) {
+        return (F32)_mm512_mask_loadu_ps((__m512)all(fill), mask, p);
+    } else {
+        const __m256i bits = _mm256_maskz_loadu_epi16(mask, p);
+        E whole[16];
+        memcpy(whole, &bits, sizeof bits);
+        return (F32)_mm512_mask_mov_ps((__m512)all(fill), mask, (__m512)read(whole));
+    }
+}
+template <class E, class T>
+GN_INLINE void write_part(E* p, int64_t count, typename Of<T>::V v) {
+    const __mmask16 mask = first_bits(count);
+    if constexpr (sizeof(E) == 8) {
+        _mm512_mask_storeu_pd(p, (__mmask8)mask, (__m512d)v);
+    } else if constexpr (sizeof(E) == 4) {
+        _mm512_mask_storeu_ps(p, mask, (__m512)v);
+    } else {
+        E whole[16];
+        write(whole, v);
+        _mm256_mask_storeu_epi16(p, mask, _mm256_loadu_si256((const __m256i*)whole));
+    }
+}
+#else
 template <class E, class T>
 GN_INLINE typename Of<T>::V read_part(const E* p, int64_t count, T fill) {
     alignas(BYTES) T lanes[Of<T>::N];
@@ -354,6 +392,7 @@ GN_INLINE void write_part(E* p, int64_t count, typename Of<T>::V v) {
     for (int i = 0; i < Of<T>::N; i++)
         if (i < count) p[i] = narrow((T)v[i], (E*)nullptr);
 }
+#endif
 template <class T>
 GN_INLINE typename Of<T>::I first_lanes(int64_t count) {
     typename Of<T>::I mask = {};

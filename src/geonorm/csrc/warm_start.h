@@ -90,23 +90,31 @@ static void warm_start(RowSearch<float>* rows, const Moments* m, int count) {
 // Not for float64: it has no rough powers, and needs more than a step or two.
 static void warm_start(RowSearch<double>*, const Moments*, int) {}
 
-// The mean of all values, plus how far the center of every `stride`-th one lies from their mean: that difference is much
-// less noisy than the center of so few values.
+// The mean of all values, plus how far the center of a sample lies from its mean: that difference is much less noisy than
+// the center of so few values. The sample is made of vectors at an odd distance, because images have rows and columns of
+// powers of two.
 template <class T>
 static double start_from_sample(const T* x, int64_t n, Exponent exponent, double mean, T* sample) {
+    typedef typename Of<T>::V V;
+    enum { N = Of<T>::N };
     if (n < 8192) return mean;
-    int64_t stride = n < 65536 ? 16 : n / 4096, count = n / stride;
-    T lowest = x[0], highest = x[0];
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++) {
-        T v = x[i * stride];
-        sample[i] = v, sum += v;
-        lowest = v < lowest ? v : lowest, highest = v > highest ? v : highest;
+    const int64_t vectors = (n < 65536 ? n / 16 : 4096) / N, distance = (n / vectors - 1) | 1, count = vectors * N;
+    V lowest = load(x), highest = lowest, sum = {};
+    for (int64_t i = 0; i < vectors; i++) {
+        const V v = load(x + i * distance);
+        store(sample + i * N, v);
+        lowest = smaller(v, lowest), highest = larger(v, highest), sum += v - (T)mean;
     }
-    Search search;
-    search.start(exponent.phi, Of<T>::eps, (double)count, lowest, highest, sum / count);
-    run_search(search, sample, count, exponent, 3);
-    return mean + (search.center - sum / count);
+    Moments m = {};
+    m.lowest = least_lane(lowest), m.highest = largest_lane(highest);
+    const double offset = total<T>(sum) / count;
+    RowSearch<T> row;
+    row.x = sample, row.n = count, row.exponent = exponent;
+    row.search.start(exponent.phi, Of<T>::eps, (double)count, m.lowest, m.highest, mean + offset);
+    if (!row.search.active) return mean;
+    warm_start(&row, &m, 1);
+    if (sizeof(T) == 8) run_searches(&row, 1, 3);
+    return row.search.center - offset;
 }
 
 }  // namespace GEONORM_ISA
