@@ -129,7 +129,8 @@ static void find_centers(const T* const* u, int64_t n, const double* phi, const 
     run_searches(rows, count);
     for (int i = 0; i < count; i++) {
         const Search& one = rows[i].search;
-        if (one.sweeps > 0) found[i] = {one.center, one.center, one.center, one.bound, (double)one.sweeps};
+        if (one.sweeps > 0)  // otherwise there was nothing to search
+            found[i] = {one.center, one.center, one.center, one.bound, (double)one.sweeps};
     }
 }
 template <class T>

@@ -160,7 +160,7 @@ struct RowSearch {
     Point<T> y;
     Sums sums;
 
-    RowSearch() : n(0), y(0) { search.active = false; }
+    RowSearch() : n(0), y(0) { search.active = false, search.sweeps = 0; }
 
     void sweep_once() {
         y = Point<T>(search.y), search.y = y.snapped();

@@ -80,12 +80,12 @@ static void warm_start(RowSearch<float>* rows, const Moments* m, int count) {
             const double step = ratio[i] / search.q;
             on[i] = shrinks(step, last[i]);
             if (!on[i]) continue;
-            search.y = most_of(m[i].lowest, least_of(m[i].highest, (float)search.y + step)), last[i] = step;
+            search.center = search.y = most_of(m[i].lowest, least_of(m[i].highest, (float)search.y + step));
+            last[i] = step;
             on[i] = step * step > NEAR * NEAR * m[i].var;
             some = some || on[i];
         }
     }
-    for (int i = 0; i < count; i++) rows[i].search.center = rows[i].search.y;
 }
 // Not for float64: it has no rough powers, and needs more than a step or two.
 static void warm_start(RowSearch<double>*, const Moments*, int) {}
