@@ -17,12 +17,12 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     const int64_t rows = block.rows;
     const LanePlace<const E> x = block.template in_x<E>(job), g = block.in(job, (const E*)job.g);
     const LanePlace<E> dx = block.in(job, (E*)job.dx);
-    // Kept for the second pass, if it fits the cache: x and its gradient, which lie far apart in the tensor, and weights.
-    // Weights that take a power are kept in any case.
+    // Kept for the second pass: weights that take a power, and small blocks of x and its gradient.
     const bool whole = job.task == WHOLE_JOB, weighted = POWER != ONE && POWER != NONE && POWER != EDGES;
+    const bool centered = FORM == CENTERED || FORM == BY_ROOT, robust = FORM == BY_ROOT;
     const int64_t size = rows * WIDTH, bytes = size * (int64_t)sizeof(T);
-    const bool copy = whole && bytes * (2 + weighted) <= CACHE_BYTES;
-    const bool keep = whole && weighted && (copy || (POWER != ROOT && bytes <= (int64_t)KEEP_BYTES));
+    const bool copy = whole && bytes <= COPY_BYTES;
+    const bool keep = whole && weighted && POWER != ROOT && bytes <= (int64_t)KEEP_BYTES;
     T* memory = copy || keep ? (T*)scratch.get(bytes * ((copy ? 2 : 0) + (keep ? 1 : 0))) : nullptr;
     T *kept = keep ? memory : nullptr, *copies = copy && memory ? memory + (keep ? size : 0) : nullptr;
     T* copied_g = copies ? copies + size : nullptr;
@@ -40,8 +40,8 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
             const double phi = phi_of<T>(job, block.group + l);
             same = same && phi == phi_of<T>(job, block.group) && state[UNIT] > 0;
             c[j][k] = (T)state[CENTER], rho[j][k] = (T)state[RHO];
-            pull[j].set(k, state, phi, FORM == CENTERED);
-            if (FORM == ANY) push[j].set(k, job, state);
+            pull[j].set(k, state, phi, centered);
+            if (robust || FORM == ANY) push[j].set(k, job, state);
         }
         pull[j].path = same ? exponent_of(phi_of<T>(job, block.group)).path : PATH_GENERAL;
         removed[j] = alpha[j] * c[j];
@@ -57,10 +57,11 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
             prefetch_row<WIDTH>(x.row(i + AHEAD)), prefetch_row<WIDTH>(g.row(i + AHEAD));
             GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
                 V xv = block.take(x.row(i), j), gv = block.take(g.row(i), j);
-                V z = FORM == CENTERED ? xv - c[j] : (xv - removed[j]) + shift[j], hat = z * rho[j];
+                V z = centered ? xv - c[j] : (xv - removed[j]) + shift[j], hat = z * rho[j];
                 g0[j].part += gv, g1[j].part += gv * hat;
                 if (FORM == ANY) d0[j].part += push[j].direction(z, pushed[j], every);
-                V w = pull[j].add(FORM == CENTERED ? hat : (xv - c[j]) * pull[j].unit, xv, pulled[j], every);
+                if (robust) d0[j].part += push[j].direction_by_root(z, pushed[j], every);
+                V w = pull[j].add(centered ? hat : (xv - c[j]) * pull[j].unit, xv, pulled[j], every);
                 const int64_t at = i * WIDTH + j * N;
                 if (kept) store(kept + at, w);
                 if (copies) store(copies + at, xv), store(copied_g + at, gv);
@@ -69,7 +70,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
         for (int j = 0; j < VECTORS; j++) {
             g0[j].flush(), g1[j].flush();
             if (weighted || POWER == EDGES) pulled[j].flush();
-            if (FORM == ANY) d0[j].flush(), pushed[j].flush();
+            if (robust || FORM == ANY) d0[j].flush(), pushed[j].flush();
         }
     }
 
@@ -80,7 +81,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
         for (int k = 0; k < block.used(j); k++) {
             const int64_t group = block.group + j * N + k;
             const double* state = job.state + group * STATE_SIZE;
-            double directions = FORM == ANY ? d0[j].wide[k] : rows * state[MEAN_Z];
+            double directions = robust || FORM == ANY ? d0[j].wide[k] : rows * state[MEAN_Z];
             double sum_g = g0[j].wide[k], sum_gx = g1[j].wide[k], a = alpha[j][k], h = gamma[j][k];
             if (job.task == ADD_UP) {
                 const double parts[] = {sum_g, sum_gx, directions, pulled[j].slope.wide[k], pulled[j].moment.wide[k],
@@ -109,8 +110,10 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
             const int64_t at = i * WIDTH + j * N;
             V xv = copies ? load(copies + at) : block.take(x.row(i), j);
             V gv = copies ? load(copied_g + at) : block.take(g.row(i), j);
-            V r = xv - c[j], z = FORM == CENTERED ? r : (xv - removed[j]) + shift[j];
-            V dz = gv * scale[j] + (FORM == ANY ? push[j].direction(z, ignored, every) : z) * by_spread[j];
+            V r = xv - c[j], z = centered ? r : (xv - removed[j]) + shift[j];
+            V sigma = robust ? push[j].direction_by_root(z, ignored, every)
+                      : FORM == ANY ? push[j].direction(z, ignored, every) : z;
+            V dz = gv * scale[j] + sigma * by_spread[j];
             if (POWER == ONE) {
                 dz += by_center[j];
             } else if (POWER != NONE) {
@@ -122,15 +125,17 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     }
 }
 
+// Every case takes seconds to compile: those without a name of their own here are rare.
 template <class E, Form FORM>
 static void backward_lanes_in(const Job& job, const LaneBlock<typename Computing<E>::T>& block, double* sums,
                               double* d_phi, Scratch& scratch, Power power) {
+    enum { COMMON = FORM == CENTERED };
     switch (power) {
         case ONE: return backward_lanes_as<E, ONE, FORM, false>(job, block, sums, d_phi, scratch);
-        case ROOT: return backward_lanes_as<E, ROOT, FORM, false>(job, block, sums, d_phi, scratch);
-        case SPECIAL: case GENERAL: return backward_lanes_as<E, SPECIAL, FORM, false>(job, block, sums, d_phi, scratch);
-        case EDGES: return backward_lanes_as<E, EDGES, FORM, false>(job, block, sums, d_phi, scratch);
-        default: return backward_lanes_as<E, NONE, FORM, false>(job, block, sums, d_phi, scratch);
+        case NONE: return backward_lanes_as<E, NONE, FORM, false>(job, block, sums, d_phi, scratch);
+        case EDGES: return backward_lanes_as<E, EDGES, COMMON ? SHIFTED : FORM, false>(job, block, sums, d_phi, scratch);
+        case ROOT: return backward_lanes_as<E, COMMON ? ROOT : SPECIAL, FORM, false>(job, block, sums, d_phi, scratch);
+        default: return backward_lanes_as<E, SPECIAL, FORM, false>(job, block, sums, d_phi, scratch);
     }
 }
 
@@ -146,9 +151,12 @@ static void backward_lane_block(const Job& job, const LaneBlock<typename Computi
         return;
     }
     Power power = NONE;
+    bool usual = job.spread == ROBUST && job.psi == 1.5;  // in all lanes, above the floor of the spread
     for (int64_t l = 0; l < block.width; l++) {
         const int64_t group = block.group + l;
-        Power one = power_of(job, job.state + group * STATE_SIZE, phi_of<T>(job, group));
+        const double* state = job.state + group * STATE_SIZE;
+        Power one = power_of(job, state, phi_of<T>(job, group));
+        usual = usual && state[FLOORED] == 0;
         if (l == 0)
             power = one;
         else if (one != power)
@@ -159,11 +167,16 @@ static void backward_lane_block(const Job& job, const LaneBlock<typename Computi
         if (form == ANY) return backward_lanes_as<E, GENERAL, ANY, true>(job, block, sums, d_phi, scratch);
         return backward_lanes_as<E, GENERAL, SHIFTED, true>(job, block, sums, d_phi, scratch);
     }
-    switch (form) {
-        case CENTERED: return backward_lanes_in<E, CENTERED>(job, block, sums, d_phi, scratch, power);
-        case SHIFTED: return backward_lanes_in<E, SHIFTED>(job, block, sums, d_phi, scratch, power);
-        default: return backward_lanes_in<E, ANY>(job, block, sums, d_phi, scratch, power);
+    if constexpr (sizeof(E) == 4) {
+        const bool plain = job.alpha == 1 && !job.alphas && !job.shifts && job.task == WHOLE_JOB;
+        if (usual && plain && power == ROOT)
+            return backward_lanes_as<E, ROOT, BY_ROOT, false>(job, block, sums, d_phi, scratch);
     }
+    if (form == ANY) return backward_lanes_in<E, ANY>(job, block, sums, d_phi, scratch, power);
+    if constexpr (IS_COMMON<E>) {
+        if (form == CENTERED) return backward_lanes_in<E, CENTERED>(job, block, sums, d_phi, scratch, power);
+    }
+    backward_lanes_in<E, SHIFTED>(job, block, sums, d_phi, scratch, power);
 }
 
 }  // namespace GEONORM_ISA

@@ -124,8 +124,8 @@ struct LaneSearch {
         bool on[WIDTH];
         for (int l = 0; l < WIDTH; l++) last[l] = INFINITY, on[l] = search[l].active;
         for (int k = 0; k < MAX_STEPS; k++) {
-            double ratio[WIDTH] = {};
             float at[WIDTH];
+            double ratio[WIDTH];
             for (int l = 0; l < WIDTH; l++) at[l] = search[l].active ? (float)search[l].y : 0;
             rough_ratios<POWER>(u, rows, at, ratio);
             int far = 0;
@@ -148,35 +148,26 @@ struct LaneSearch {
     void rough_ratios(const T* u, int64_t rows, const float* points, double* ratio) const {
         for (int j = 0; j < VECTORS; j++) {
             if (!active(j)) continue;
-            rough_ratios_of<POWER, false>(u, rows, points, ratio, j);
+            V at = load(points + j * N), inverse = {}, tiny = {}, all_D = {}, all_W = {};
+            double unit[N];
+            const V power = s[j];
             for (int k = 0; k < N; k++) {
-                if (!search[j * N + k].active || ratio[j * N + k] - ratio[j * N + k] == 0) continue;
-                rough_ratios_of<POWER, true>(u, rows, points, ratio, j);
-                break;
+                const Search& one = search[j * N + k];
+                unit[k] = POWER == ROOT ? 1 : one.scale;
+                if (one.active) inverse[k] = (T)(1 / one.scale), tiny[k] = (T)(TINY * one.scale / unit[k]);
             }
-        }
-    }
-    template <Power POWER, bool TIES>
-    void rough_ratios_of(const T* u, int64_t rows, const float* points, double* ratio, int j) const {
-        V at = load(points + j * N), inverse = {}, tiny = {}, all_D = {}, all_W = {};
-        double unit[N];
-        const V power = s[j];
-        for (int k = 0; k < N; k++) {
-            const Search& one = search[j * N + k];
-            unit[k] = POWER == ROOT ? 1 : one.scale;
-            if (one.active) inverse[k] = (T)(1 / one.scale), tiny[k] = (T)(TINY * one.scale / unit[k]);
-        }
-        for (int64_t i = 0; i < rows;) {
-            const int64_t end = rows - i < 256 ? rows : i + 256;
-            V D = {}, W = {};
-            for (; i < end; i++) {
-                V r = rough_distance<POWER>(load(u + i * WIDTH + j * N), at, inverse);
-                V w = rough_weight<POWER, TIES>(r, tiny, power, exponent.path);
-                D += r * w, W += w;
+            for (int64_t i = 0; i < rows;) {
+                const int64_t end = rows - i < 256 ? rows : i + 256;
+                V D = {}, W = {};
+                for (; i < end; i++) {
+                    V r = rough_distance<POWER>(load(u + i * WIDTH + j * N), at, inverse);
+                    V w = rough_weight<POWER, true>(r, tiny, power, exponent.path);
+                    D += r * w, W += w;
+                }
+                all_D += D, all_W += W;
             }
-            all_D += D, all_W += W;
+            for (int k = 0; k < N; k++) ratio[j * N + k] = unit[k] * (double)all_D[k] / (double)all_W[k];
         }
-        for (int k = 0; k < N; k++) ratio[j * N + k] = unit[k] * (double)all_D[k] / (double)all_W[k];
     }
 
     void warm_start(const T* u, int64_t rows, const Moments* m) {

@@ -30,6 +30,10 @@ struct LanePlace {
     E* row(int64_t i) const { return places ? (E*)places[i] + feature : first + i * stride; }
 };
 
+// Smaller blocks that are read twice are copied: their rows may lie so far apart that they compete for few places of the
+// cache. Larger ones would only drive other data out.
+static const int64_t COPY_BYTES = (int64_t)128 << 10;
+
 enum { VECTORS = 2 };  // vectors side by side in a block: a whole cache line of AVX2
 
 template <class T>
