@@ -163,20 +163,22 @@ static void backward_lane_block(const Job& job, const LaneBlock<typename Computi
             power = one == EDGES || power == EDGES ? EDGES : GENERAL;  // equal values beside others
     }
     const Form form = form_of(job);
-    if (job.d_phi && job.centered && power != EDGES) {
-        if (form == ANY) return backward_lanes_as<E, GENERAL, ANY, true>(job, block, sums, d_phi, scratch);
-        return backward_lanes_as<E, GENERAL, SHIFTED, true>(job, block, sums, d_phi, scratch);
+    const bool has_phi = job.d_phi && job.centered && power != EDGES;
+    if constexpr (IS_COMMON<E>) {
+        if (has_phi && form != ANY)
+            return backward_lanes_as<E, GENERAL, SHIFTED, true>(job, block, sums, d_phi, scratch);
     }
+    if (has_phi) return backward_lanes_as<E, GENERAL, ANY, true>(job, block, sums, d_phi, scratch);
     if constexpr (sizeof(E) == 4) {
         const bool plain = job.alpha == 1 && !job.alphas && !job.shifts && job.task == WHOLE_JOB;
         if (usual && plain && power == ROOT)
             return backward_lanes_as<E, ROOT, BY_ROOT, false>(job, block, sums, d_phi, scratch);
     }
-    if (form == ANY) return backward_lanes_in<E, ANY>(job, block, sums, d_phi, scratch, power);
     if constexpr (IS_COMMON<E>) {
         if (form == CENTERED) return backward_lanes_in<E, CENTERED>(job, block, sums, d_phi, scratch, power);
+        if (form == SHIFTED) return backward_lanes_in<E, SHIFTED>(job, block, sums, d_phi, scratch, power);
     }
-    backward_lanes_in<E, SHIFTED>(job, block, sums, d_phi, scratch, power);
+    backward_lanes_in<E, ANY>(job, block, sums, d_phi, scratch, power);
 }
 
 }  // namespace GEONORM_ISA
