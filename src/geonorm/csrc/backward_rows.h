@@ -180,16 +180,18 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     }
 }
 
-// Every case takes seconds to compile: those without a name of their own here are rare.
+// Every case takes seconds to compile, so only the usual ones have code of their own.
 template <class E, Form FORM>
 static void backward_row_in(const Job& job, int64_t group, double* run_sums, double& d_phi,
                             ValueSums<typename Computing<E>::T> values, Scratch& scratch, Power power) {
-    enum { COMMON = FORM == CENTERED };
+    constexpr bool USUAL = FORM == CENTERED;
+    constexpr Power BY_ROOT_OR_PATH = USUAL ? ROOT : SPECIAL;
+    constexpr Form WITH_EDGES = USUAL ? SHIFTED : FORM;
     switch (power) {
         case ONE: return backward_row_as<E, ONE, FORM, false>(job, group, run_sums, d_phi, values, scratch);
         case NONE: return backward_row_as<E, NONE, FORM, false>(job, group, run_sums, d_phi, values, scratch);
-        case EDGES: return backward_row_as<E, EDGES, COMMON ? SHIFTED : FORM, false>(job, group, run_sums, d_phi, values, scratch);
-        case ROOT: return backward_row_as<E, COMMON ? ROOT : SPECIAL, FORM, false>(job, group, run_sums, d_phi, values, scratch);
+        case EDGES: return backward_row_as<E, EDGES, WITH_EDGES, false>(job, group, run_sums, d_phi, values, scratch);
+        case ROOT: return backward_row_as<E, BY_ROOT_OR_PATH, FORM, false>(job, group, run_sums, d_phi, values, scratch);
         default: return backward_row_as<E, SPECIAL, FORM, false>(job, group, run_sums, d_phi, values, scratch);
     }
 }
