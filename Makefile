@@ -20,7 +20,7 @@ run: $(READY)  ## compare eight norms on digits, clean and with broken samples: 
 
 test: $(TOOLS)  ## the quick tests, under five minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
-	GEONORM_BACKEND=torch $(BIN)/python -m pytest -q -m "not slow" tests/functional/test_aug_norm.py
+	GEONORM_BACKEND=torch $(BIN)/python -m pytest -q -m "not slow" tests/functional/test_aug.py
 
 test-full: $(TOOLS)  ## all tests, slow ones included, on the kernels and on torch
 	GEONORM_BACKEND=native $(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=full $(TESTS)

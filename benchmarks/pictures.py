@@ -112,7 +112,7 @@ def broken_samples() -> Figure:
             aside = [at + 0.22 * (2 * i / max(1, len(runs) - 1) - 1) for i in range(len(runs))]
             axes.plot(aside, runs, "o", color=TEAL if norm == "guardbn" else GREY, markersize=4.5)
         plain(axes, title, "", "test accuracy, %" if place == 0 else "")
-        axes.set_xticks(range(len(names)), list(names.values()), fontsize=8.5)
+        axes.set_xticks(range(len(names)), list(names.values()), fontsize=7.5)
         axes.set_xlim(-0.6, len(names) - 0.4)
         axes.set_ylim(0, 103)
     return drawing

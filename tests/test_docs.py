@@ -170,7 +170,7 @@ def test_factors_in_words_are_those_of_the_table() -> None:
     for row in ("InstanceNorm2d, φ=1.5", "GraphNorm, φ=1.5"):
         assert all(0.9 < ratio < 1.1 for ratio in machines[row].values())
     assert "`AugInstanceNorm2d` and `AugGraphNorm` are level" in limits
-    assert "`diffphi` and `robustbn` take 1.1 to 2 times that of the layer" in choosing
+    assert "`diffphi` or `robustbn` takes 1.1 to 2 times as long as BatchNorm's" in choosing
     for kind in ("φ learned", "robust spread"):
         assert all(1.05 <= ratio <= 2.05 for ratio in machines[f"BatchNorm2d, {kind}"].values())
 

@@ -90,6 +90,48 @@ def test_functional_mutates_nothing() -> None:
                 assert of_ops or node.func.attr in ("requires_grad_", "__init__"), f"{path}:{node.lineno}"
 
 
+# Tests of one module are in a file of its name, in the folder of its room. These are about several modules.
+TESTS_ACROSS_MODULES = {
+    "analysis/test_untouched.py",
+    "analysis/diagnose/test_planted_faults.py",
+    "distributed/test_collectives.py",
+    "distributed/test_example.py",
+    "distributed/test_failures.py",
+    "distributed/test_process_group.py",
+    "distributed/test_same_numbers.py",
+    "nn/test_harness.py",
+    "nn/test_layer_gradients.py",
+    "nn/test_like_torch.py",
+    "nn/test_module_db.py",
+    "nn/test_signatures.py",
+    "nn/test_transforms.py",
+    "nn/test_twins.py",
+    "ops/test_backends.py",
+    "ops/test_devices.py",
+    "ops/cpu/test_processes.py",
+    "ops/cpu/test_regressions.py",
+    "ops/cpu/test_statistics.py",
+    "surgery/test_convert_matrix.py",
+    "surgery/test_guarded_norms.py",
+    "surgery/test_hard_cases_of_fuse_and_convert.py",
+    "surgery/test_hard_cases_of_other_verbs.py",
+}
+MIRRORED = [room for room in ORDER if room not in ("cli", "lab")]
+
+
+def test_tests_mirror_the_modules() -> None:
+    """``tests/ROOM/test_STEM.py`` is about ``ROOM/STEM.py`` or ``ROOM/_STEM.py``."""
+    tests = ROOT / "tests"
+    files = {path.relative_to(tests) for room in MIRRORED for path in (tests / room).rglob("test_*.py")}
+    assert len(files) > 50
+    unmatched = set()
+    for file in files:
+        stem = file.stem.removeprefix("test_")
+        if not any((PACKAGE / file.parent / f"{name}.py").is_file() for name in (stem, f"_{stem}")):
+            unmatched.add(file.as_posix())
+    assert unmatched == TESTS_ACROSS_MODULES
+
+
 def test_contributing_is_short() -> None:
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 80
 

@@ -122,24 +122,6 @@ class TestKept:
         assert model(torch.randn(2, 3, 8, 8).bfloat16()).dtype == torch.bfloat16
 
 
-class TestWhere:
-    def test_a_pattern_a_list_a_function(self) -> None:
-        for where in ("1", ["1"], lambda name, module: name == "1"):
-            model = conv_net()
-            report = geonorm.convert(model, "augbn", where=where)
-            assert [change.name for change in report.changed] == ["1"]
-            assert type(model[4]) is nn.BatchNorm2d
-
-    def test_a_pattern_for_nothing_changes_nothing(self) -> None:
-        model = conv_net()
-        with pytest.raises(ValueError, match="where='norm' matches no module"):
-            geonorm.convert(model, "augbn", where="norm")
-
-    def test_a_shared_module_by_any_of_its_names(self) -> None:
-        model = Nested()
-        assert geonorm.convert(model, "aug", where="twice.a").changed[0].name == "shared"
-
-
 class TestAxes:
     def test_augbn_is_for_batch_norm_layers(self) -> None:
         model = Nested()

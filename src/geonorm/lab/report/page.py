@@ -78,7 +78,7 @@ def _legend(contents: Contents) -> str:
         '<p class="soft">Per cent of the test samples: mean ± standard deviation over runs, the 95 % interval of the '
         f"mean, and the difference to {escape(called(contents.baseline))} in points (paired t-test, corrected for the "
         'number of norms). <span class="mark best">best</span> highest mean; <span class="mark level">level</span> '
-        "cannot be told from it. Press a head to sort.</p>"
+        "does not differ from it beyond chance. Click a column head to sort.</p>"
     )
 
 

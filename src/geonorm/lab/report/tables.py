@@ -95,8 +95,9 @@ def _caption(contents: Contents, style: _Style) -> str:
     number = len(contents.seeds())
     over = style.value(f"mean ± standard deviation over {number} seed{'s' * (number != 1)}")
     return (
-        f"Accuracy in per cent, {over}. Bold: the best, and what cannot be told from it. {style.star}: differs from "
-        f"{style.name(contents.baseline)} beyond chance (paired t-test, Holm, {style.value('5 %')})."
+        f"Accuracy in per cent, {over}. Bold: the best, and all that do not differ from it beyond chance. "
+        f"{style.star}: differs from {style.name(contents.baseline)} beyond chance "
+        f"(paired t-test, Holm, {style.value('5 %')})."
     )
 
 
