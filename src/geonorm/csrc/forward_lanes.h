@@ -135,7 +135,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
     const int64_t copies = job.spread == ROBUST || (edges && phi[0] == 1) ? 2 : 1, samples = 1024 * WIDTH + rows;
     T* memory = copied ? (T*)scratch.get((size * copies + samples + 64) * sizeof(T)) : nullptr;
     if (copied && !memory) return REFUSED;
-    T *u = memory, *second = memory + size, *sample = memory + size * copies;
+    T *u = memory, *second = copied ? u + size : nullptr, *sample = copied ? u + size * copies : nullptr;
     const auto value = [&](int64_t i, int j) __attribute__((always_inline)) {
         return copied ? load(u + i * WIDTH + j * N) : block.take(x.row(i), j);
     };
