@@ -129,10 +129,12 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
     const bool edges = job.centered && (phi[0] == 1 || phi[0] == INFINITY);
     for (int l = 0; l < block.width; l++)
         if (edges && phi[l] != phi[0]) return REFUSED;
-    bool copied = (edges && phi[0] == 1) || job.spread > RMS || size * (int64_t)sizeof(T) <= COPY_BYTES;
+    const bool median = edges && phi[0] == 1;
+    // A search needs a copy; without one, the values are read twice where they lie.
+    bool copied = median || job.spread > RMS || size * (int64_t)sizeof(T) <= COPY_BYTES;
     for (int l = 0; l < WIDTH; l++) copied = copied || (job.centered && !edges && phi[l] != 2);
     const LanePlace<const E> x = block.template in_x<E>(job);
-    const int64_t copies = job.spread == ROBUST || (edges && phi[0] == 1) ? 2 : 1, samples = 1024 * WIDTH + rows;
+    const int64_t copies = job.spread == ROBUST || median ? 2 : 1, samples = 1024 * WIDTH + rows;
     T* memory = copied ? (T*)scratch.get((size * copies + samples + 64) * sizeof(T)) : nullptr;
     if (copied && !memory) return REFUSED;
     T *u = memory, *second = copied ? u + size : nullptr, *sample = copied ? u + size * copies : nullptr;
@@ -143,7 +145,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
     Moments m[WIDTH];
     measure_lanes<E, T>(block, x, u, m);
     double lower_middle[WIDTH], upper_middle[WIDTH];
-    if (edges && phi[0] == 1) medians_of_lanes(u, rows, m, second, sample, lower_middle, upper_middle);
+    if (median) medians_of_lanes(u, rows, m, second, sample, lower_middle, upper_middle);
     V removed[VECTORS], shift[VECTORS], scale[VECTORS], offset[VECTORS];
     double center[WIDTH], lower[WIDTH], upper[WIDTH], bound[WIDTH], sweeps[WIDTH];
     for (int l = 0; l < block.width; l++) {
@@ -161,7 +163,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
         bound[l] = job.centered && !edges && m[l].lowest != m[l].highest ? m[l].slack : 0;
         if (edges && m[l].finite) {
             lower[l] = m[l].lowest, upper[l] = m[l].highest;
-            if (phi[0] == 1) lower[l] = lower_middle[l], upper[l] = upper_middle[l];
+            if (median) lower[l] = lower_middle[l], upper[l] = upper_middle[l];
             center[l] = 0.5 * lower[l] + 0.5 * upper[l];
         }
     }
