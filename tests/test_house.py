@@ -4,6 +4,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,12 @@ def test_dir_shows_what_is_public_before_it_is_asked_for() -> None:
         "assert all(getattr(geonorm, name) is not None for name in dir(geonorm))\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("room", ["nn", "functional", "analysis", "robust", "optim", "surgery", "lab", "lab.data"])
+def test_dir_of_a_room_shows_public_names_only(room: str) -> None:
+    module = import_module(f"geonorm.{room}")
+    assert dir(module) == sorted(module.__all__)
 
 
 def room_of(path: Path) -> str | None:

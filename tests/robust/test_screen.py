@@ -227,7 +227,7 @@ def test_a_norm_that_measures_the_batch_does_not_spread_a_fault() -> None:
     found = screen(model, list(x.split(50)))
     assert found.indices == [5]
     assert found.layers == ["input", "0"]
-    assert "0 in front of it normalizes over the batch" in found.skipped["2"]
+    assert "0 before it normalizes over the batch" in found.skipped["2"]
 
 
 def test_a_model_without_norms_is_read_at_its_operations() -> None:

@@ -127,7 +127,7 @@ class TestAxes:
         model = Nested()
         report = geonorm.convert(model, "augbn")
         assert [left.name for left in report.left] == ["twice.b", "twice.c"]
-        assert "how many dimensions" in report.left[0].reason
+        assert "number of dimensions" in report.left[0].reason
         assert "name it with where=" in report.left[1].reason
         report = geonorm.convert(model, "augbn", where="twice.*")
         assert [change.name for change in report.changed] == ["twice.c"]
@@ -212,7 +212,7 @@ class TestNothingSilent:
         assert not report.changed
         reasons = [left.reason for left in report.left]
         for reason, part in zip(
-            reasons, ["forward of its own", "no center", "channels yet", "dimensions"], strict=True
+            reasons, ["forward of its own", "no center", "no channel count yet", "dimensions"], strict=True
         ):
             assert part in reason
 
@@ -257,7 +257,7 @@ class TestNothingSilent:
         del optimizer, average
 
     def test_a_wrapped_model_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="wrap it then"):
+        with pytest.raises(ValueError, match="then wrap it"):
             geonorm.convert(nn.DataParallel(conv_net()), "aug")
         with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
             geonorm.convert("model", "aug")  # type: ignore[arg-type]

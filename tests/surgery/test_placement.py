@@ -37,7 +37,7 @@ class TestPop:
         model, inputs = case.make(), case.inputs()
         report = geonorm.convert(model, "pop(kappa=4)")
         assert (len(report.changed), len(report.left)) == (norms, left), report
-        assert all("another function" in change.note for change in report.changed)
+        assert all("a different function" in change.note for change in report.changed)
         layers = [module for module in model.modules() if isinstance(module, geonorm.PopNorm2d)]
         assert len(layers) == norms
         seen: list[Tensor] = []
@@ -82,7 +82,7 @@ class TestPop:
         report = geonorm.convert(model, "pop", pairs=[("conv", "norm")])
         assert [change.name for change in report.changed] == ["norm"]
         model(torch.randn(2, 3, 9, 9))
-        with pytest.raises(ValueError, match="no module of the model"):
+        with pytest.raises(ValueError, match="which the model does not have"):
             geonorm.convert(model, "pop", pairs=[("conf", "norm")])
         with pytest.raises(ValueError, match="Linear or Conv"):
             geonorm.convert(model, "pop", pairs=[("inner", "norm")])
@@ -99,7 +99,7 @@ class TestPop:
 
         report = geonorm.convert(Fork(), "pop")
         assert not report.changed
-        assert "no operation whose output goes to it alone" in report.left[0].reason
+        assert "no operation whose output goes only to it" in report.left[0].reason
 
     def test_an_operation_with_a_forward_of_its_own(self) -> None:
         class Two(nn.Conv2d):

@@ -67,23 +67,36 @@ class TestFile:
         assert json.loads(text)["weights"]["0.weight"]["norm"] is None
 
 
-class TestTensorBoard:
-    def test_scalars_go_to_a_writer(self) -> None:
+class TestCurves:
+    def test_a_function_and_a_writer_get_the_same_few_curves(self) -> None:
         class Writer:
             def __init__(self) -> None:
-                self.calls: list[tuple[str, float, int]] = []
+                self.calls: dict[int, dict[str, float]] = {}
 
-            def add_scalar(self, tag: str, value: float, step: int) -> None:
-                self.calls.append((tag, value, step))
+            def add_scalar(self, name: str, value: float, step: int) -> None:
+                self.calls.setdefault(step, {})[name] = value
 
-        model, writer = small_net(), Writer()
-        optimizer = sgd(model)
-        with Monitor(model, optimizer, every=2, tensorboard=writer) as monitor:
+        model, writer, sent = small_net(), Writer(), {}
+        optimizer = sgd(model, weight_decay=0.1)
+        log = lambda values, step: sent.update({step: values})  # noqa: E731
+        with Monitor(model, optimizer, every=2, log=log, tensorboard=writer) as monitor:
             train_steps(model, monitor, optimizer, steps=3)
-        norms = [(value, step) for tag, value, step in writer.calls if tag == "norm/0.weight"]
-        steps, values = monitor.result().series("weights", "0.weight", "norm")
-        assert norms == list(zip(values, steps, strict=True))
-        assert steps == [0, 2]
+        assert sent == writer.calls
+        assert list(sent) == [0, 2]
+        record = monitor.result().records[-1]
+        weight = record["weights"]["0.weight"]
+        expected = {
+            "geonorm/loss": record["loss"],
+            "geonorm/effective_rate": weight["effective_rate"],
+            "geonorm/over_equilibrium": weight["norm"] / weight["equilibrium"],
+            "geonorm/gamma_gap": record["norms"]["1"]["gamma_share_unit"],
+            "geonorm/lag": record["norms"]["1"]["lag_mean"],
+        }
+        assert sent[2] == expected
+
+    def test_a_log_that_cannot_be_called_is_refused(self) -> None:
+        with pytest.raises(TypeError, match=r"such as wandb\.log"):
+            Monitor(small_net(), log="runs")  # type: ignore[arg-type]
 
     def test_without_the_package_the_error_says_what_to_install(self, monkeypatch, tmp_path: Path) -> None:
         real = builtins.__import__
