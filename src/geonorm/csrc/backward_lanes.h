@@ -7,7 +7,7 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-template <class E, Power POWER, bool PLAIN, bool PHI>
+template <class E, Power POWER, Form FORM, bool PHI>
 static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing<E>::T>& block, double* sums,
                               double* d_phi, Scratch& scratch) {
     typedef typename Computing<E>::T T;
@@ -17,10 +17,12 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     const int64_t rows = block.rows;
     const LanePlace<const E> x = block.template in_x<E>(job), g = block.in(job, (const E*)job.g);
     const LanePlace<E> dx = block.in(job, (E*)job.dx);
-    // Kept for the second pass: what it would have to load again, if it fits the cache, and powers, which are expensive.
-    const int64_t size = rows * WIDTH, bytes = size * (int64_t)sizeof(T), powers = POWER == GENERAL;
-    const bool whole = job.task == WHOLE_JOB;
-    const bool copy = whole && bytes * (2 + powers) <= CACHE_BYTES, keep = whole && powers && bytes <= (int64_t)KEEP_BYTES;
+    // Kept for the second pass: weights that take a power, and small blocks of x and its gradient.
+    const bool whole = job.task == WHOLE_JOB, weighted = POWER != ONE && POWER != NONE && POWER != EDGES;
+    const bool centered = FORM == CENTERED || FORM == BY_ROOT, robust = FORM == BY_ROOT;
+    const int64_t size = rows * WIDTH, bytes = size * (int64_t)sizeof(T);
+    const bool copy = whole && bytes <= COPY_BYTES;
+    const bool keep = whole && weighted && POWER != ROOT && bytes <= (int64_t)KEEP_BYTES;
     T* memory = copy || keep ? (T*)scratch.get(bytes * ((copy ? 2 : 0) + (keep ? 1 : 0))) : nullptr;
     T *kept = keep ? memory : nullptr, *copies = copy && memory ? memory + (keep ? size : 0) : nullptr;
     T* copied_g = copies ? copies + size : nullptr;
@@ -38,7 +40,8 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
             const double phi = phi_of<T>(job, block.group + l);
             same = same && phi == phi_of<T>(job, block.group) && state[UNIT] > 0;
             c[j][k] = (T)state[CENTER], rho[j][k] = (T)state[RHO];
-            pull[j].set(k, state, phi), push[j].set(k, job, state);
+            pull[j].set(k, state, phi, centered);
+            if (robust || FORM == ANY) push[j].set(k, job, state);
         }
         pull[j].path = same ? exponent_of(phi_of<T>(job, block.group)).path : PATH_GENERAL;
         removed[j] = alpha[j] * c[j];
@@ -54,17 +57,21 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
             prefetch_row<WIDTH>(x.row(i + AHEAD)), prefetch_row<WIDTH>(g.row(i + AHEAD));
             GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
                 V xv = block.take(x.row(i), j), gv = block.take(g.row(i), j);
-                V z = (xv - removed[j]) + shift[j];
-                g0[j].part += gv, g1[j].part += gv * (z * rho[j]);
-                if (!PLAIN) d0[j].part += push[j].direction(z, pushed[j], every);
-                V w = pull[j].add(xv - c[j], xv, pulled[j], every);
+                V z = centered ? xv - c[j] : (xv - removed[j]) + shift[j], hat = z * rho[j];
+                g0[j].part += gv, g1[j].part += gv * hat;
+                if (FORM == ANY) d0[j].part += push[j].direction(z, pushed[j], every);
+                if (robust) d0[j].part += push[j].direction_by_root(z, pushed[j], every);
+                V w = pull[j].add(centered ? hat : (xv - c[j]) * pull[j].unit, xv, pulled[j], every);
                 const int64_t at = i * WIDTH + j * N;
-                if (POWER == GENERAL && kept) store(kept + at, w);
+                if (kept) store(kept + at, w);
                 if (copies) store(copies + at, xv), store(copied_g + at, gv);
             }
         }
-        for (int j = 0; j < VECTORS; j++)
-            g0[j].flush(), g1[j].flush(), d0[j].flush(), pulled[j].flush(), pushed[j].flush();
+        for (int j = 0; j < VECTORS; j++) {
+            g0[j].flush(), g1[j].flush();
+            if (weighted || POWER == EDGES) pulled[j].flush();
+            if (robust || FORM == ANY) d0[j].flush(), pushed[j].flush();
+        }
     }
 
     V scale[VECTORS], by_spread[VECTORS], by_center[VECTORS], edge_lower[VECTORS], edge_upper[VECTORS];
@@ -74,7 +81,7 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
         for (int k = 0; k < block.used(j); k++) {
             const int64_t group = block.group + j * N + k;
             const double* state = job.state + group * STATE_SIZE;
-            double directions = PLAIN ? rows * state[MEAN_Z] : d0[j].wide[k];
+            double directions = robust || FORM == ANY ? d0[j].wide[k] : rows * state[MEAN_Z];
             double sum_g = g0[j].wide[k], sum_gx = g1[j].wide[k], a = alpha[j][k], h = gamma[j][k];
             if (job.task == ADD_UP) {
                 const double parts[] = {sum_g, sum_gx, directions, pulled[j].slope.wide[k], pulled[j].moment.wide[k],
@@ -103,12 +110,32 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
             const int64_t at = i * WIDTH + j * N;
             V xv = copies ? load(copies + at) : block.take(x.row(i), j);
             V gv = copies ? load(copied_g + at) : block.take(g.row(i), j);
-            V z = (xv - removed[j]) + shift[j];
-            V dz = gv * scale[j] + (PLAIN ? z : push[j].direction(z, ignored, every)) * by_spread[j];
-            V w = POWER == GENERAL && kept ? load(kept + at)
-                                           : pull[j].at(xv - c[j], xv, edge_lower[j], edge_upper[j]);
-            block.put(dx.row(i), j, dz + w * by_center[j]);
+            V r = xv - c[j], z = centered ? r : (xv - removed[j]) + shift[j];
+            V sigma = robust ? push[j].direction_by_root(z, ignored, every)
+                      : FORM == ANY ? push[j].direction(z, ignored, every) : z;
+            V dz = gv * scale[j] + sigma * by_spread[j];
+            if (POWER == ONE) {
+                dz += by_center[j];
+            } else if (POWER != NONE) {
+                V w = kept ? load(kept + at) : pull[j].at(r * pull[j].unit, xv, edge_lower[j], edge_upper[j]);
+                dz += w * by_center[j];
+            }
+            block.put(dx.row(i), j, dz);
         }
+    }
+}
+
+// Every case takes seconds to compile: those without a name of their own here are rare.
+template <class E, Form FORM>
+static void backward_lanes_in(const Job& job, const LaneBlock<typename Computing<E>::T>& block, double* sums,
+                              double* d_phi, Scratch& scratch, Power power) {
+    enum { COMMON = FORM == CENTERED };
+    switch (power) {
+        case ONE: return backward_lanes_as<E, ONE, FORM, false>(job, block, sums, d_phi, scratch);
+        case NONE: return backward_lanes_as<E, NONE, FORM, false>(job, block, sums, d_phi, scratch);
+        case EDGES: return backward_lanes_as<E, EDGES, COMMON ? SHIFTED : FORM, false>(job, block, sums, d_phi, scratch);
+        case ROOT: return backward_lanes_as<E, COMMON ? ROOT : SPECIAL, FORM, false>(job, block, sums, d_phi, scratch);
+        default: return backward_lanes_as<E, SPECIAL, FORM, false>(job, block, sums, d_phi, scratch);
     }
 }
 
@@ -124,36 +151,34 @@ static void backward_lane_block(const Job& job, const LaneBlock<typename Computi
         return;
     }
     Power power = NONE;
+    bool usual = job.spread == ROBUST && job.psi == 1.5;  // in all lanes, above the floor of the spread
     for (int64_t l = 0; l < block.width; l++) {
         const int64_t group = block.group + l;
-        Power one = power_of(job, job.state + group * STATE_SIZE, phi_of<T>(job, group));
+        const double* state = job.state + group * STATE_SIZE;
+        Power one = power_of(job, state, phi_of<T>(job, group));
+        usual = usual && state[FLOORED] == 0;
         if (l == 0)
             power = one;
         else if (one != power)
             power = one == EDGES || power == EDGES ? EDGES : GENERAL;  // equal values beside others
     }
-    const bool plain = job.task == WHOLE_JOB && job.spread <= RMS;
-    const bool need_phi = job.d_phi && job.centered && power != EDGES;
-    if (plain) {
-        if (need_phi) return backward_lanes_as<E, GENERAL, true, true>(job, block, sums, d_phi, scratch);
-        switch (power) {
-            case ONE: return backward_lanes_as<E, ONE, true, false>(job, block, sums, d_phi, scratch);
-            case ROOT: return backward_lanes_as<E, ROOT, true, false>(job, block, sums, d_phi, scratch);
-            case SPECIAL: return backward_lanes_as<E, SPECIAL, true, false>(job, block, sums, d_phi, scratch);
-            case GENERAL: return backward_lanes_as<E, GENERAL, true, false>(job, block, sums, d_phi, scratch);
-            case EDGES: return backward_lanes_as<E, EDGES, true, false>(job, block, sums, d_phi, scratch);
-            default: return backward_lanes_as<E, NONE, true, false>(job, block, sums, d_phi, scratch);
-        }
+    const Form form = form_of(job);
+    const bool has_phi = job.d_phi && job.centered && power != EDGES;
+    if constexpr (IS_COMMON<E>) {
+        if (has_phi && form != ANY)
+            return backward_lanes_as<E, GENERAL, SHIFTED, true>(job, block, sums, d_phi, scratch);
     }
-    if (need_phi) return backward_lanes_as<E, GENERAL, false, true>(job, block, sums, d_phi, scratch);
-    switch (power) {
-        case ONE: return backward_lanes_as<E, ONE, false, false>(job, block, sums, d_phi, scratch);
-        case ROOT: return backward_lanes_as<E, ROOT, false, false>(job, block, sums, d_phi, scratch);
-        case SPECIAL: return backward_lanes_as<E, SPECIAL, false, false>(job, block, sums, d_phi, scratch);
-        case GENERAL: return backward_lanes_as<E, GENERAL, false, false>(job, block, sums, d_phi, scratch);
-        case EDGES: return backward_lanes_as<E, EDGES, false, false>(job, block, sums, d_phi, scratch);
-        default: return backward_lanes_as<E, NONE, false, false>(job, block, sums, d_phi, scratch);
+    if (has_phi) return backward_lanes_as<E, GENERAL, ANY, true>(job, block, sums, d_phi, scratch);
+    if constexpr (sizeof(E) == 4) {
+        const bool plain = job.alpha == 1 && !job.alphas && !job.shifts && job.task == WHOLE_JOB;
+        if (usual && plain && power == ROOT)
+            return backward_lanes_as<E, ROOT, BY_ROOT, false>(job, block, sums, d_phi, scratch);
     }
+    if constexpr (IS_COMMON<E>) {
+        if (form == CENTERED) return backward_lanes_in<E, CENTERED>(job, block, sums, d_phi, scratch, power);
+        if (form == SHIFTED) return backward_lanes_in<E, SHIFTED>(job, block, sums, d_phi, scratch, power);
+    }
+    backward_lanes_in<E, ANY>(job, block, sums, d_phi, scratch, power);
 }
 
 }  // namespace GEONORM_ISA

@@ -20,8 +20,7 @@ GN_INLINE void add_values(const ValueSums<T>& values, Piece<T, K> piece, typenam
     if (values.of[D_BETA]) add_to(values.of[D_BETA], piece, d_beta);
 }
 
-// PLAIN: no spread or rms, and the same α and shift for all values, or all of a run.
-template <class E, Power POWER, bool PLAIN, bool PHI>
+template <class E, Power POWER, Form FORM, bool PHI>
 static void backward_row_as(const Job& job, int64_t group, double* run_sums, double& d_phi,
                             ValueSums<typename Computing<E>::T> values, Scratch& scratch) {
     typedef typename Computing<E>::T T;
@@ -32,12 +31,16 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     const double* state = job.state + group * STATE_SIZE;
     const RowParameters<T> of(job, group);
     const bool per_value = job.parameters == PER_VALUE, per_run = job.parameters == PER_RUN;
-    const Slope<T, POWER, PHI> pull(state, phi_of<T>(job, group));
+    const bool weighted = POWER != ONE && POWER != NONE && POWER != EDGES;
+    const bool centered = FORM == CENTERED || FORM == BY_ROOT;
+    const Slope<T, POWER, PHI> pull(state, phi_of<T>(job, group), centered);
     const Spreading<T> push(job, state);
     const V c = all((T)state[CENTER]), rho = all((T)state[RHO]);
 
-    // Keeping a power in the cache is cheaper than computing it again.
-    const bool whole = job.task == WHOLE_JOB, keeps = POWER == GENERAL && whole && n * sizeof(T) <= KEEP_BYTES;
+    // Keeping a power in the cache is cheaper than computing it again, an inverse root only in the first-level cache.
+    const bool whole = job.task == WHOLE_JOB;
+    const int64_t most = POWER == ROOT ? KEEP_ROOTS_BYTES : (int64_t)KEEP_BYTES;
+    const bool keeps = weighted && whole && n * (int64_t)sizeof(T) <= most;
     T* kept = keeps ? (T*)scratch.get(n * sizeof(T)) : nullptr;
 
     // Sums: Σαγg, Σγg·x̂ and Σασ over the group, and those of the slope and of the spread.
@@ -48,16 +51,22 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     int64_t since = 0;
     T alpha = of.alpha_of(0), gamma = of.gamma_of(0);
     V removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(0));
+    const bool brief = per_run && job.length <= 256;  // then sums in T lose nothing, and sums in double cost too much
+    auto sum_of = [&](V v) { return brief ? (double)quick_sum(v) : total<T>(v); };
+    auto flush_run = [&] {
+        sum_g += sum_of(g0), sum_gx += sum_of(g1), g0 = g1 = V{};
+        if (FORM != CENTERED) sum_d += sum_of(d0), d0 = V{};
+    };
     auto flush = [&] {
-        sum_g += total<T>(g0), sum_gx += total<T>(g1), sum_d += total<T>(d0);
-        g0 = g1 = d0 = V{};
-        pulled.flush(), pushed.flush();
+        flush_run();
+        if (weighted || POWER == EDGES) pulled.flush();
+        if (FORM == BY_ROOT || FORM == ANY) pushed.flush();
         since = 0;
     };
     auto finish = [&](double* sums) {  // of a run, or of all runs if they have the same parameters
-        flush();
+        flush_run();
         if (per_value) {
-            with_center = PLAIN ? (double)alpha * sum_g : sum_g, with_spread = sum_gx, directions = sum_d;
+            with_center = FORM == ANY ? sum_g : (double)alpha * sum_g, with_spread = sum_gx, directions = sum_d;
             return;
         }
         with_center += (double)alpha * gamma * sum_g, with_spread += (double)gamma * sum_gx;
@@ -74,20 +83,13 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
         for (int64_t i = 0; i < job.length; i += BLOCK) {
             int64_t end = job.length - i < BLOCK ? job.length : i + BLOCK;
             each_piece<T>(i, end, [&](auto piece) __attribute__((always_inline)) {
-                V xv = piece.take(xr), gv = piece.only(piece.take(gr));
-                if (PLAIN) {
-                    V z = (xv - removed) + shift, hat = z * rho, h = gv;
-                    if (per_value) {
-                        h = gv * of.along(of.gammas, piece, (T)1);
-                        add_values(values, piece, gv * hat, gv);
-                    }
-                    g0 += h, g1 += h * hat;
-                    if (per_run) d0 += piece.only(z);
-                } else {
+                V xv = piece.take(xr), gv = piece.only(piece.take(gr)), hat;
+                if (FORM == ANY) {
                     V a = of.along(per_value ? of.alphas : nullptr, piece, alpha);
                     V z = (xv - a * c) + (per_value && of.shifts ? piece.take(of.shifts) : shift);
                     V h = gv * of.along(per_value ? of.gammas : nullptr, piece, (T)1);
-                    V hat = z * rho, sigma = piece.only(push.direction(z, pushed, piece.fresh()));
+                    V sigma = piece.only(push.direction(z, pushed, piece.fresh()));
+                    hat = z * rho;
                     g1 += h * hat;
                     if (per_value) {
                         g0 += h * a, d0 += sigma * a;
@@ -95,8 +97,18 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
                     } else {
                         g0 += h, d0 += sigma;
                     }
+                } else {
+                    V z = centered ? xv - c : (xv - removed) + shift, h = gv;
+                    hat = z * rho;
+                    if (per_value) {
+                        h = gv * of.along(of.gammas, piece, (T)1);
+                        add_values(values, piece, gv * hat, gv);
+                    }
+                    g0 += h, g1 += h * hat;
+                    if (FORM == SHIFTED && per_run) d0 += piece.only(z);
+                    if (FORM == BY_ROOT) d0 += piece.only(push.direction_by_root(z, pushed, piece.fresh()));
                 }
-                V w = pull.add(xv - c, xv, pulled, piece.fresh());
+                V w = pull.add(centered ? hat : (xv - c) * pull.unit, xv, pulled, piece.fresh());
                 if (kept) piece.put(kept + run * job.length, w);
             });
             since += end - i;
@@ -104,23 +116,24 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
         }
         if (per_run || run == job.runs - 1) finish(run_sums + (per_run ? run * SUMS : 0));
     }
-    if (PLAIN && !per_run) {  // the deviations add up to a number that forward knows
+    flush();
+    if (FORM == CENTERED || (FORM == SHIFTED && !per_run)) {  // the deviations add up to a number that forward knows
         run_sums[D_SHIFT] = n * state[MEAN_Z];
         directions = (double)of.alpha_of(0) * run_sums[D_SHIFT];
     }
 
     if (job.task == ADD_UP) {
         const double parts[] = {run_sums[D_BETA], run_sums[D_GAMMA], run_sums[D_SHIFT],
-                                pulled.slope.all(), pulled.moment.all(), pushed.count.all()};
+                                pulled.slope.wide.all(), pulled.moment.wide.all(), pushed.count.wide.all()};
         for (int i = 0; i < PARTS; i++) job.found[group * PARTS + i] = parts[i];
         return;
     }
     const Flow flow =
         !whole ? given_flow(job, group) :
         flow_of(job, state, phi_of<T>(job, group), POWER, (double)n, with_center, with_spread, directions,
-                pulled.slope.all(), pulled.moment.all(), pushed.count.all());
+                pulled.slope.wide.all(), pulled.moment.wide.all(), pushed.count.wide.all());
     d_phi = PHI ? flow.d_phi : state[CENTER] - state[CENTER];  // 0, or the NaN of a broken group
-    if (!per_value && whole) {
+    if (!per_value && whole && !centered) {
         for (int64_t run = 0; run < (per_run ? job.runs : 1); run++) {
             double* sums = run_sums + run * SUMS;
             double dz = state[RHO] * of.gamma_of(run) * sums[D_BETA] + flow.spread * sums[D_SHIFT];
@@ -141,11 +154,8 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
             removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(run));
         }
         each_piece<T>(0, job.length, [&](auto piece) __attribute__((always_inline)) {
-            V xv = piece.take(xr), gv = piece.take(gr), dz;
-            if (PLAIN) {
-                V z = (xv - removed) + shift;
-                dz = gv * (per_value ? rho * of.along(of.gammas, piece, (T)1) : scale) + z * by_spread;
-            } else {
+            V xv = piece.take(xr), gv = piece.take(gr), r = xv - c, dz;
+            if (FORM == ANY) {
                 V a = of.along(per_value ? of.alphas : nullptr, piece, alpha);
                 V z = (xv - a * c) + (per_value && of.shifts ? piece.take(of.shifts) : shift);
                 V h = per_value && of.gammas ? gv * rho * piece.take(of.gammas) : gv * scale;
@@ -154,10 +164,35 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
                     if (values.of[D_SHIFT]) add_to(values.of[D_SHIFT], piece, dz);
                     if (values.of[D_ALPHA]) add_to(values.of[D_ALPHA], piece, dz * -c);
                 }
+            } else {
+                V z = centered ? r : (xv - removed) + shift;
+                V sigma = FORM == BY_ROOT ? push.direction_by_root(z, unused, piece.fresh()) : z;
+                dz = gv * (per_value ? rho * of.along(of.gammas, piece, (T)1) : scale) + sigma * by_spread;
             }
-            V w = kept ? piece.take(kept + run * job.length) : pull.at(xv - c, xv, edge_lower, edge_upper);
-            piece.put(out, dz + w * by_center);
+            if (POWER == ONE) {
+                dz += by_center;
+            } else if (POWER != NONE) {
+                V w = kept ? piece.take(kept + run * job.length) : pull.at(r * pull.unit, xv, edge_lower, edge_upper);
+                dz += w * by_center;
+            }
+            piece.put(out, dz);
         });
+    }
+}
+
+// Every case takes seconds to compile, so only the usual ones have code of their own.
+template <class E, Form FORM>
+static void backward_row_in(const Job& job, int64_t group, double* run_sums, double& d_phi,
+                            ValueSums<typename Computing<E>::T> values, Scratch& scratch, Power power) {
+    constexpr bool USUAL = FORM == CENTERED;
+    constexpr Power BY_ROOT_OR_PATH = USUAL ? ROOT : SPECIAL;
+    constexpr Form WITH_EDGES = USUAL ? SHIFTED : FORM;
+    switch (power) {
+        case ONE: return backward_row_as<E, ONE, FORM, false>(job, group, run_sums, d_phi, values, scratch);
+        case NONE: return backward_row_as<E, NONE, FORM, false>(job, group, run_sums, d_phi, values, scratch);
+        case EDGES: return backward_row_as<E, EDGES, WITH_EDGES, false>(job, group, run_sums, d_phi, values, scratch);
+        case ROOT: return backward_row_as<E, BY_ROOT_OR_PATH, FORM, false>(job, group, run_sums, d_phi, values, scratch);
+        default: return backward_row_as<E, SPECIAL, FORM, false>(job, group, run_sums, d_phi, values, scratch);
     }
 }
 
@@ -167,30 +202,24 @@ static void backward_row(const Job& job, int64_t group, double* run_sums, double
     typedef typename Computing<E>::T T;
     const double* state = job.state + group * STATE_SIZE;
     const double phi = phi_of<T>(job, group);
-    const bool plain = job.task == WHOLE_JOB && job.spread <= RMS && (job.parameters != PER_VALUE || (!job.alphas && !job.shifts));
+    const Form form = form_of(job);
     const Power power = power_of(job, state, phi);
     const bool has_phi = power == ROOT || power == SPECIAL || power == GENERAL || phi == 2;
-    const bool need_phi = job.d_phi && has_phi && state[UNIT] > 0;
-    if (plain) {
-        if (need_phi) return backward_row_as<E, GENERAL, true, true>(job, group, run_sums, d_phi, values, scratch);
-        switch (power) {
-            case ONE: return backward_row_as<E, ONE, true, false>(job, group, run_sums, d_phi, values, scratch);
-            case ROOT: return backward_row_as<E, ROOT, true, false>(job, group, run_sums, d_phi, values, scratch);
-            case SPECIAL: return backward_row_as<E, SPECIAL, true, false>(job, group, run_sums, d_phi, values, scratch);
-            case GENERAL: return backward_row_as<E, GENERAL, true, false>(job, group, run_sums, d_phi, values, scratch);
-            case EDGES: return backward_row_as<E, EDGES, true, false>(job, group, run_sums, d_phi, values, scratch);
-            default: return backward_row_as<E, NONE, true, false>(job, group, run_sums, d_phi, values, scratch);
-        }
+    if (job.d_phi && has_phi && state[UNIT] > 0) {
+        if (form == ANY) return backward_row_as<E, GENERAL, ANY, true>(job, group, run_sums, d_phi, values, scratch);
+        return backward_row_as<E, GENERAL, SHIFTED, true>(job, group, run_sums, d_phi, values, scratch);
     }
-    if (need_phi) return backward_row_as<E, GENERAL, false, true>(job, group, run_sums, d_phi, values, scratch);
-    switch (power) {
-        case ONE: return backward_row_as<E, ONE, false, false>(job, group, run_sums, d_phi, values, scratch);
-        case ROOT: return backward_row_as<E, ROOT, false, false>(job, group, run_sums, d_phi, values, scratch);
-        case SPECIAL: return backward_row_as<E, SPECIAL, false, false>(job, group, run_sums, d_phi, values, scratch);
-        case GENERAL: return backward_row_as<E, GENERAL, false, false>(job, group, run_sums, d_phi, values, scratch);
-        case EDGES: return backward_row_as<E, EDGES, false, false>(job, group, run_sums, d_phi, values, scratch);
-        default: return backward_row_as<E, NONE, false, false>(job, group, run_sums, d_phi, values, scratch);
+    if constexpr (sizeof(E) == 4) {
+        const bool usual = job.spread == ROBUST && job.psi == 1.5 && state[FLOORED] == 0 && job.parameters != PER_VALUE;
+        const bool plain = job.alpha == 1 && !job.alphas && !job.shifts && job.task == WHOLE_JOB;
+        if (usual && plain && power == ROOT)
+            return backward_row_as<E, ROOT, BY_ROOT, false>(job, group, run_sums, d_phi, values, scratch);
     }
+    if (form == ANY) return backward_row_in<E, ANY>(job, group, run_sums, d_phi, values, scratch, power);
+    if constexpr (IS_COMMON<E>) {
+        if (form == CENTERED) return backward_row_in<E, CENTERED>(job, group, run_sums, d_phi, values, scratch, power);
+    }
+    backward_row_in<E, SHIFTED>(job, group, run_sums, d_phi, values, scratch, power);
 }
 
 }  // namespace GEONORM_ISA

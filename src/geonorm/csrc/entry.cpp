@@ -382,13 +382,14 @@ static Status backward(Job job) {
     if (per_value) parts.assign(chunks * SUMS * width, (T)0);
     in_chunks(units, size, threads_for(job), [&](int64_t chunk, int64_t first, int64_t last) {
         if (!per_value) return chosen().backward(job, first, last, sums.data(), d_phi.data(), nullptr);
-        for (int64_t i = first; i < last; i++) {
+        const int64_t together = job.period == 1 ? last - first : 1;  // groups with the same parameters
+        for (int64_t i = first; i < last; i += together) {
             void* arrays[SUMS];
             for (int k = 0; k < SUMS; k++) {
                 T* part = parts.data() + (chunk * SUMS + k) * width + i % job.period * members;
                 arrays[k] = outputs[k] ? part : nullptr;
             }
-            chosen().backward(job, i, i + 1, sums.data(), d_phi.data(), arrays);
+            chosen().backward(job, i, i + together, sums.data(), d_phi.data(), arrays);
         }
     });
 

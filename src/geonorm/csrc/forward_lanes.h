@@ -1,11 +1,13 @@
 // Forward of a block of neighbouring groups in the layout LANES.
 #pragma once
+#include "kth_lanes.h"
 #include "lane_search.h"
+#include "middle.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// Copies the block into u, row by row, and measures every lane on the way.
+// Measures every lane of the block, and copies it into u on the way, row by row, unless u is null.
 template <class E, class T>
 static void measure_lanes(const LaneBlock<T>& block, LanePlace<const E> x, T* u, Moments* m) {
     typedef typename Of<T>::V V;
@@ -26,9 +28,9 @@ static void measure_lanes(const LaneBlock<T>& block, LanePlace<const E> x, T* u,
             V s[VECTORS] = {}, q[VECTORS] = {};
             for (; i < end; i++)
                 GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
-                    V v = pass ? load(u + i * WIDTH + j * N) : block.take(x.row(i), j), d = v - base[j];
+                    V v = pass && u ? load(u + i * WIDTH + j * N) : block.take(x.row(i), j), d = v - base[j];
                     if (!pass && j == 0) prefetch_row<WIDTH>(x.row(i + AHEAD));
-                    if (!pass) store(u + i * WIDTH + j * N, v);
+                    if (!pass && u) store(u + i * WIDTH + j * N, v);
                     s[j] += d, q[j] += d * d;
                     lowest[j] = smaller(v, lowest[j]), highest[j] = larger(v, highest[j]);
                 }
@@ -42,6 +44,26 @@ static void measure_lanes(const LaneBlock<T>& block, LanePlace<const E> x, T* u,
             if (m[l].finite) base[j][k] = (T)m[l].mean;
         }
         if (good) break;
+    }
+}
+
+// The two middle values of every lane. `memory` has room for the block, `column` for one lane.
+template <class T>
+static void medians_of_lanes(const T* u, int64_t rows, const Moments* m, T* memory, T* column, double* lower,
+                             double* upper) {
+    typedef typename Of<T>::V V;
+    enum { N = Of<T>::N, WIDTH = LaneBlock<T>::WIDTH };
+    const bool passes = rows * N * (int64_t)sizeof(T) <= CACHE_BYTES / 2;  // beyond the cache, many passes take long
+    for (int j = 0; j < VECTORS && passes; j++) {
+        V kth, next, *values = (V*)memory;
+        for (int64_t i = 0; i < rows; i++) values[i] = load(u + i * WIDTH + j * N);
+        kth_values<T>(values, rows, all((T)((rows - 1) / 2)), kth, next);
+        for (int k = 0; k < N; k++) lower[j * N + k] = kth[k], upper[j * N + k] = rows % 2 ? kth[k] : next[k];
+    }
+    for (int l = 0; l < WIDTH && !passes; l++) {
+        if (!m[l].finite) continue;
+        for (int64_t i = 0; i < rows; i++) column[i] = u[i * WIDTH + l];
+        middle_values(column, rows, memory, lower[l], upper[l]);
     }
 }
 
@@ -107,19 +129,29 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
     const bool edges = job.centered && (phi[0] == 1 || phi[0] == INFINITY);
     for (int l = 0; l < block.width; l++)
         if (edges && phi[l] != phi[0]) return REFUSED;
-    const int64_t copies = job.spread == ROBUST ? 2 : 1, samples = 1024 * WIDTH + rows;
-    T* u = (T*)scratch.get((size * copies + samples + 64) * sizeof(T));
-    if (!u) return REFUSED;
-    T *second = u + size, *sample = u + size * copies;
+    const bool median = edges && phi[0] == 1;
+    // A search needs a copy; without one, the values are read twice where they lie.
+    bool copied = median || job.spread > RMS || size * (int64_t)sizeof(T) <= COPY_BYTES;
+    for (int l = 0; l < WIDTH; l++) copied = copied || (job.centered && !edges && phi[l] != 2);
+    const LanePlace<const E> x = block.template in_x<E>(job);
+    const int64_t copies = job.spread == ROBUST || median ? 2 : 1, samples = 1024 * WIDTH + rows;
+    T* memory = copied ? (T*)scratch.get((size * copies + samples + 64) * sizeof(T)) : nullptr;
+    if (copied && !memory) return REFUSED;
+    T *u = memory, *second = copied ? u + size : nullptr, *sample = copied ? u + size * copies : nullptr;
+    const auto value = [&](int64_t i, int j) __attribute__((always_inline)) {
+        return copied ? load(u + i * WIDTH + j * N) : block.take(x.row(i), j);
+    };
 
     Moments m[WIDTH];
-    measure_lanes<E, T>(block, block.template in_x<E>(job), u, m);
+    measure_lanes<E, T>(block, x, u, m);
+    double lower_middle[WIDTH], upper_middle[WIDTH];
+    if (median) medians_of_lanes(u, rows, m, second, sample, lower_middle, upper_middle);
     V removed[VECTORS], shift[VECTORS], scale[VECTORS], offset[VECTORS];
     double center[WIDTH], lower[WIDTH], upper[WIDTH], bound[WIDTH], sweeps[WIDTH];
     for (int l = 0; l < block.width; l++) {
         if (!m[l].finite) {
             for (int64_t i = 0; i < rows; i++) {
-                T v = u[i * WIDTH + l];
+                T v = value(i, l / N)[l % N];
                 if (!(v - v == 0)) break;
                 if (i == rows - 1) return REFUSED;  // finite, but too large for these sums
             }
@@ -131,10 +163,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
         bound[l] = job.centered && !edges && m[l].lowest != m[l].highest ? m[l].slack : 0;
         if (edges && m[l].finite) {
             lower[l] = m[l].lowest, upper[l] = m[l].highest;
-            if (phi[0] == 1) {
-                for (int64_t i = 0; i < rows; i++) sample[i] = u[i * WIDTH + l];
-                middle_values(sample, rows, lower[l], upper[l]);
-            }
+            if (median) lower[l] = lower_middle[l], upper[l] = upper_middle[l];
             center[l] = 0.5 * lower[l] + 0.5 * upper[l];
         }
     }
@@ -211,7 +240,7 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
     for (int64_t i = 0; i < rows; i++) {
         prefetch_row_for_write<WIDTH>(y.row(i + AHEAD));
         GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
-            V z = (load(u + i * WIDTH + j * N) - removed[j]) + shift[j];
+            V z = (value(i, j) - removed[j]) + shift[j];
             block.put(y.row(i), j, z * scale[j] + offset[j]);
         }
     }

@@ -1,8 +1,9 @@
 // Forward of one group in the layout ROWS. The group is packed into scratch memory once; every sweep runs from there.
 #pragma once
-#include "warm_start.h"
+#include "middle.h"
 #include "rows.h"
 #include "scratch.h"
+#include "warm_start.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {
@@ -31,9 +32,7 @@ struct MomentSums {
 
     // True unless the base was too far from the mean.
     bool finish(Moments& m, int64_t count) {
-        m.lowest = lowest[0], m.highest = highest[0];
-        for (int l = 1; l < Of<T>::N; l++)
-            m.lowest = least_of(m.lowest, lowest[l]), m.highest = most_of(m.highest, highest[l]);
+        m.lowest = least_lane(lowest), m.highest = largest_lane(highest);
         return finish_moments<T>(m, base[0], sum, squares, count, BLOCK / Of<T>::N);
     }
 };
@@ -59,10 +58,12 @@ template <class E, class T>
 static Moments measure_rows(const Job& job, int64_t group, T* u) {
     const int64_t count = job.runs * job.length;
     T base = 0;
-    int few = count < 16 ? (int)count : 16;
+    const int few = count < 4 ? (int)count : 4;
+    const bool in_one_piece = is_packed(job) && !job.places;
+    const E* values = run_of<E>(job, group, 0);
     for (int k = 0; k < few; k++) {
         int64_t i = count / few * k;
-        base += (T)widen(run_of<E>(job, group, i / job.length)[i % job.length]);
+        base += (T)widen(in_one_piece ? values[i] : run_of<E>(job, group, i / job.length)[i % job.length]);
     }
     base /= (T)few;
     if (!(base - base == 0)) base = 0;
@@ -99,24 +100,44 @@ struct FoundCenter {
     double center, lower, upper, bound, sweeps;
 };
 
-// The center of packed values.
+// The centers of packed values, of several groups at once. `second`: memory for one group.
+template <class T>
+static void find_centers(const T* const* u, int64_t n, const double* phi, const Moments* m, int count, T* second,
+                         FoundCenter* found) {
+    RowSearch<T> rows[MOST_ROWS];
+    bool some = false;
+    for (int i = 0; i < count; i++) {
+        const double lowest = m[i].lowest, highest = m[i].highest;
+        if (lowest == highest) {
+            found[i] = {lowest, lowest, lowest, 0, 0};
+        } else if (phi[i] == 2) {
+            found[i] = {m[i].mean, m[i].mean, m[i].mean, m[i].slack, 0};
+        } else if (phi[i] == 1 || phi[i] == INFINITY) {
+            double lower = lowest, upper = highest;
+            if (phi[i] == 1) middle_values(u[i], n, second, lower, upper);
+            found[i] = {0.5 * lower + 0.5 * upper, lower, upper, 0, 0};
+        } else {
+            RowSearch<T>& row = rows[i];
+            row.x = u[i], row.n = n, row.exponent = exponent_of(phi[i]);
+            const double from = start_from_sample(u[i], n, row.exponent, m[i].mean, second);
+            row.search.start(phi[i], Of<T>::eps, (double)n, lowest, highest, from);
+            some = true;
+        }
+    }
+    if (!some) return;
+    warm_start(rows, m, count);
+    run_searches(rows, count);
+    for (int i = 0; i < count; i++) {
+        const Search& one = rows[i].search;
+        if (one.sweeps > 0)  // otherwise there was nothing to search
+            found[i] = {one.center, one.center, one.center, one.bound, (double)one.sweeps};
+    }
+}
 template <class T>
 static FoundCenter find_center(const T* u, int64_t n, double phi, const Moments& m, T* second) {
-    if (m.lowest == m.highest) return {m.lowest, m.lowest, m.lowest, 0, 0};
-    if (phi == 2) return {m.mean, m.mean, m.mean, m.slack, 0};
-    if (phi == 1 || phi == INFINITY) {
-        double lower = m.lowest, upper = m.highest;
-        if (phi == 1) {
-            memcpy(second, u, n * sizeof(T));
-            middle_values(second, n, lower, upper);
-        }
-        return {0.5 * lower + 0.5 * upper, lower, upper, 0, 0};
-    }
-    Exponent exponent = exponent_of(phi);
-    Search search;
-    search.start(phi, Of<T>::eps, (double)n, m.lowest, m.highest, start_near(u, n, exponent, m, second));
-    run_search(search, u, n, exponent);
-    return {search.center, search.center, search.center, search.bound, (double)search.sweeps};
+    FoundCenter found;
+    find_centers<T>(&u, n, &phi, &m, 1, second, &found);
+    return found;
 }
 
 // Calls f(piece, z, run) for the deviations z of packed values. MODE is that of job.parameters.
@@ -178,7 +199,7 @@ static void find_spread(const Job& job, const RowParameters<T>& of, const T* u, 
         if (++since == BLOCK / Of<T>::N) flush();
     });
     flush();
-    for (int l = 0; l < Of<T>::N; l++) largest = most_of(largest, most[l]), smallest = least_of(smallest, fewest[l]);
+    largest = largest_lane(most), smallest = least_lane(fewest);
     if (spread == RMS) return set_spread<T>(state, job, sqrt(sum / n));
     if (spread == MEAN_ABS) return set_spread<T>(state, job, sum / n);
     if (spread == MAX_ABS) return set_spread<T>(state, job, largest);
@@ -208,50 +229,83 @@ static void write_rows(const Job& job, const RowParameters<T>& of, const T* u, c
     });
 }
 
-template <class E>
-static Status forward_row(const Job& job, int64_t group, Scratch& scratch) {
-    typedef typename Computing<E>::T T;
-    const int64_t n = job.runs * job.length;
+// The state of a group that has been measured, and its output.
+template <class E, class T>
+static void finish_row(const Job& job, int64_t group, const T* u, const Moments& m, const FoundCenter& found, T* second) {
     double* state = job.state + group * STATE_SIZE;
-    memset(state, 0, STATE_SIZE * sizeof(double));  // columns that the rule does not use
-    const double phi = phi_of<T>(job, group);
-    if (job.centered && !solvable(phi)) return REFUSED;
-    // Without an output, mean and rms need only moments: the values are not copied.
-    const bool alike = job.parameters == PER_GROUP || (!job.alphas && !job.shifts);
-    const bool by_moments = (!job.centered || phi == 2 || phi == INFINITY) && job.spread <= (alike ? RMS : NO_SPREAD);
-    const bool in_place = sizeof(E) == sizeof(T) && is_packed(job) && !job.places;
-    const bool copy = !in_place && (job.y || !by_moments);
-    const int64_t padded = (n + 63) & ~(int64_t)63;
-    const bool whole = job.spread == ROBUST || (job.centered && phi == 1);
-    const int64_t extra = (whole ? padded : 0) + (job.spread == ROBUST ? padded : 0) + 8192 + 64;
-    T* second = (T*)scratch.get(((copy ? padded : 0) + extra) * sizeof(T));
-    if (!second) return REFUSED;
-    const T* u = copy ? second : (const T*)run_of<E>(job, group, 0);
-    if (copy) second += padded;
-
-    const Moments m = measure_rows<E, T>(job, group, copy ? (T*)u : nullptr);
-    if (!m.finite) {
-        if (all_finite<E>(job, group)) return REFUSED;
-        set_broken(state, n);
-    } else {
-        if (!moderate<T>(m)) return REFUSED;
+    const RowParameters<T> of(job, group);
+    if (m.finite) {
         state[MEAN] = rounded<T>(m.mean), state[VAR] = rounded<T>(m.var);
-        FoundCenter found = {0, 0, 0, 0, 0};
-        if (job.centered) found = find_center<T>(u, n, phi, m, second);
         state[CENTER] = rounded<T>(found.center);
         state[LOWER] = rounded<T>(found.lower), state[UPPER] = rounded<T>(found.upper);
-        set_certificate<T>(state, found.center, found.bound, found.sweeps, n);
+        set_certificate<T>(state, found.center, found.bound, found.sweeps, job.runs * job.length);
         set_distances<T>(state, state[CENTER], m.lowest, m.highest, UNIT, LEAST);
-        find_spread<T>(job, RowParameters<T>(job, group), u, m, second, state);
+        find_spread<T>(job, of, u, m, second, state);
     }
-    if (!job.y) return DONE;
-
+    if (!job.y) return;
     E* y = (E*)job.y + group * job.group_stride;
-    const RowParameters<T> of(job, group);
     switch (job.parameters) {
-        case PER_GROUP: write_rows<E, T, PER_GROUP>(job, of, u, state, y); break;
-        case PER_RUN: write_rows<E, T, PER_RUN>(job, of, u, state, y); break;
-        default: write_rows<E, T, PER_VALUE>(job, of, u, state, y);
+        case PER_GROUP: return write_rows<E, T, PER_GROUP>(job, of, u, state, y);
+        case PER_RUN: return write_rows<E, T, PER_RUN>(job, of, u, state, y);
+        default: return write_rows<E, T, PER_VALUE>(job, of, u, state, y);
+    }
+}
+
+// Groups [first, last), at most MOST_ROWS, of which each step is made for all before the next.
+template <class E>
+static Status forward_few_rows(const Job& job, int64_t first, int64_t last, Scratch& scratch) {
+    typedef typename Computing<E>::T T;
+    const int64_t n = job.runs * job.length;
+    const int count = (int)(last - first);
+    // Without an output, mean and rms need only moments: the values are not copied.
+    const bool alike = job.parameters == PER_GROUP || (!job.alphas && !job.shifts);
+    const bool in_place = sizeof(E) == sizeof(T) && is_packed(job) && !job.places;
+    const int64_t padded = (n + 63) & ~(int64_t)63;
+    double phi[MOST_ROWS];
+    bool closed = true, median = false;
+    for (int i = 0; i < count; i++) {
+        phi[i] = phi_of<T>(job, first + i);
+        if (job.centered && !solvable(phi[i])) return REFUSED;
+        closed = closed && (!job.centered || phi[i] == 2 || phi[i] == INFINITY);
+        median = median || (job.centered && phi[i] == 1);
+    }
+    const bool by_moments = closed && job.spread <= (alike ? RMS : NO_SPREAD);
+    const bool copy = !in_place && (job.y || !by_moments);
+    const int64_t extra = (median || job.spread == ROBUST ? padded : 0) + (job.spread == ROBUST ? padded : 0) + 8192 + 64;
+    T* memory = (T*)scratch.get(((copy ? count * padded : 0) + extra) * sizeof(T));
+    if (!memory) return REFUSED;
+    T* second = memory + (copy ? count * padded : 0);
+
+    const T* u[MOST_ROWS];
+    Moments m[MOST_ROWS];
+    FoundCenter found[MOST_ROWS] = {};
+    for (int i = 0; i < count; i++) {
+        const int64_t group = first + i;
+        double* state = job.state + group * STATE_SIZE;
+        memset(state, 0, STATE_SIZE * sizeof(double));  // columns that the rule does not use
+        u[i] = copy ? memory + i * padded : (const T*)run_of<E>(job, group, 0);
+        m[i] = measure_rows<E, T>(job, group, copy ? (T*)u[i] : nullptr);
+        if (!m[i].finite) {
+            if (all_finite<E>(job, group)) return REFUSED;
+            set_broken(state, n);
+            m[i].lowest = m[i].highest = 0;  // nothing to search
+        } else if (!moderate<T>(m[i])) {
+            return REFUSED;
+        }
+    }
+    if (job.centered) find_centers<T>(u, n, phi, m, count, second, found);
+    for (int i = 0; i < count; i++) finish_row<E, T>(job, first + i, u[i], m[i], found[i], second);
+    return DONE;
+}
+
+// Groups [first, last).
+template <class E>
+static Status forward_rows(const Job& job, int64_t first, int64_t last, Scratch& scratch) {
+    const int64_t n = job.runs * job.length, together = 4096 / n;  // they stay in the first-level cache
+    const int64_t few = together < 1 ? 1 : together > MOST_ROWS ? (int64_t)MOST_ROWS : together;
+    for (int64_t i = first; i < last; i += few) {
+        const Status status = forward_few_rows<E>(job, i, last - i < few ? last : i + few, scratch);
+        if (status != DONE) return status;
     }
     return DONE;
 }

@@ -24,52 +24,73 @@ template <class T>
 struct LaneSum {
     typedef typename Of<T>::V V;
     V part = {};
-    double wide[Of<T>::N] = {};
-    void flush() {
-        for (int l = 0; l < Of<T>::N; l++) wide[l] += part[l];
-        part = V{};
-    }
-    double all() const {
-        double sum = 0;
-        for (int l = 0; l < Of<T>::N; l++) sum += wide[l];
-        return sum;
-    }
+    Wide<T> wide;
+    GN_MEMBER void flush() { wide.add(part), part = V{}; }
 };
 
 // Σw and Σ sgn(r)|r|^(φ−1) log2|r|; for φ = 1 and ∞ the ties of the two values that the center lies between.
 template <class T>
 struct PullSums {
     LaneSum<T> slope, moment;
-    void flush() { slope.flush(), moment.flush(); }
+    GN_MEMBER void flush() { slope.flush(), moment.flush(); }
+};
+
+// How z depends on x. CENTERED: z = x − c, and the spread is none or the rms: the usual case. SHIFTED: the same with
+// z = x − αc + shift, one α and one shift per run. BY_ROOT: as CENTERED, with the robust spread of ψ = 1.5 above
+// its floor. ANY: everything.
+enum Form { CENTERED, SHIFTED, BY_ROOT, ANY };
+
+GN_INLINE Form form_of(const Job& job) {
+    if (job.task != WHOLE_JOB || job.spread > RMS) return ANY;
+    if (!job.alphas && !job.shifts) return job.alpha == 1 || !job.centered ? CENTERED : SHIFTED;
+    return job.parameters == PER_VALUE ? ANY : SHIFTED;
+}
+
+// Where the weights of one group come from.
+struct SlopeOfGroup {
+    double unit, least, cap, s, lower, upper;  // a = |r|·unit, at least `least`; w = a^s
+    bool vanish;                               // φ > 2: a value at the center gets no gradient
+
+    // `normalized`: distances in units of 1/ρ, as x̂ has them, not of the largest.
+    SlopeOfGroup(const double* state, double phi, bool normalized, bool with_cap) {
+        const bool some = state[UNIT] > 0;
+        unit = normalized ? state[RHO] : some ? 1 / state[UNIT] : 0;
+        least = phi < 2 ? state[LEAST] : TINY;
+        s = some ? phi - 2 : 0;
+        cap = with_cap && s < 0 ? exp2(s * log2(least)) : 3e38;
+        if (normalized) least = most_of(least * state[UNIT] * unit, TINY);
+        lower = state[LOWER], upper = state[UPPER];
+        vanish = s > 0;
+    }
 };
 
 template <class T, Power POWER, bool PHI>
 struct Slope {
     typedef typename Of<T>::V V;
     typedef typename Of<T>::I I;
-    V inverse, least, cap, s, lower, upper;
-    I vanish;  // φ > 2: a value at the center gets no gradient
+    V unit, least, cap, s, lower, upper;
+    I vanish;
     Path path;
 
     Slope() : path(PATH_GENERAL) {}
-    Slope(const double* state, double phi) {
-        for (int l = 0; l < Of<T>::N; l++) set(l, state, phi);
+    Slope(const double* state, double phi, bool normalized) {
+        const SlopeOfGroup of(state, phi, normalized, PHI);
+        unit = all((T)of.unit), least = all((T)of.least), cap = all((T)of.cap), s = all((T)of.s);
+        lower = all((T)of.lower), upper = all((T)of.upper);
+        vanish = of.vanish ? ~I{} : I{};
         path = exponent_of(phi).path;
     }
-    void set(int lane, const double* state, double phi) {
-        bool some = state[UNIT] > 0;
-        double power = some ? phi - 2 : 0;
-        inverse[lane] = (T)(some ? 1 / state[UNIT] : 0);
-        least[lane] = (T)(phi < 2 ? state[LEAST] : TINY);
-        cap[lane] = (T)(power < 0 ? exp2(power * log2(state[LEAST])) : 3e38);
-        s[lane] = (T)power;
-        vanish[lane] = power > 0 ? -1 : 0;
-        lower[lane] = (T)state[LOWER], upper[lane] = (T)state[UPPER];
+    void set(int lane, const double* state, double phi, bool normalized) {
+        const SlopeOfGroup of(state, phi, normalized, PHI);
+        unit[lane] = (T)of.unit, least[lane] = (T)of.least, cap[lane] = (T)of.cap, s[lane] = (T)of.s;
+        lower[lane] = (T)of.lower, upper[lane] = (T)of.upper;
+        vanish[lane] = of.vanish ? -1 : 0;
     }
 
-    GN_MEMBER V weight(V r) const {
+    // The weight of a distance, with its sign, in units of the group.
+    GN_MEMBER V weight(V scaled) const {
         if (POWER == ONE) return all((T)1);
-        V a = absolute(r) * inverse;
+        V a = absolute(scaled);
         if (PHI) {
             V log2_a, w = smaller(general_power(larger(a, all((T)TINY)), s, log2_a), cap);
             return choose(~(vanish & (a == (T)0)), w);
@@ -80,7 +101,7 @@ struct Slope {
     }
 
     // Returns what `at` will return, except for φ = 1 and ∞.
-    GN_MEMBER V add(V r, V x, PullSums<T>& sums, I fresh) const {
+    GN_MEMBER V add(V scaled, V x, PullSums<T>& sums, I fresh) const {
         if (POWER == ONE || POWER == NONE) return V{};
         if (POWER == EDGES) {
             sums.slope.part += choose(fresh & (x == lower), all((T)1));
@@ -88,23 +109,23 @@ struct Slope {
             return V{};
         }
         if (PHI) {
-            V scaled = r * inverse, a = absolute(scaled), log2_a;
+            V a = absolute(scaled), log2_a;
             V w = choose(~(vanish & (a == (T)0)), general_power(larger(a, all((T)TINY)), s, log2_a));
             V capped = smaller(w, cap);
             sums.slope.part += choose(fresh, capped);
             sums.moment.part += choose(fresh, scaled * w * log2_a);
             return capped;
         }
-        V w = weight(r);
+        V w = weight(scaled);
         sums.slope.part += choose(fresh, w);
         return w;
     }
 
     // The weight of a value, up to the factor 1 / Σw.
-    GN_MEMBER V at(V r, V x, V edge_lower, V edge_upper) const {
+    GN_MEMBER V at(V scaled, V x, V edge_lower, V edge_upper) const {
         if (POWER == NONE) return V{};
         if (POWER == EDGES) return choose(x == lower, edge_lower) + choose(x == upper, edge_upper);
-        return weight(r);
+        return weight(scaled);
     }
 };
 
@@ -112,7 +133,7 @@ struct Slope {
 template <class T>
 struct PushSums {
     LaneSum<T> count;
-    void flush() { count.flush(); }
+    GN_MEMBER void flush() { count.flush(); }
 };
 
 template <class T>
@@ -124,9 +145,15 @@ struct Spreading {
     I floored, vanish;
     Path path;
 
-    Spreading(const Job& job) : kind(job.spread), path(exponent_of(job.psi).path) {}
+    Spreading(const Job& job) : kind(job.spread), path(exponent_of(job.psi).path) {
+        s = all((T)(job.psi - 2));
+    }
     Spreading(const Job& job, const double* state) : Spreading(job) {
-        for (int l = 0; l < Of<T>::N; l++) set(l, job, state);
+        set(0, job, state);
+        spread = all(spread[0]);
+        if (kind != ROBUST) return;
+        middle = all(middle[0]), inverse = all(inverse[0]), least = all(least[0]);
+        vanish = vanish[0] ? ~I{} : I{}, floored = floored[0] ? ~I{} : I{};
     }
     void set(int lane, const Job& job, const double* state) {
         spread[lane] = (T)state[SPREAD];
@@ -135,9 +162,15 @@ struct Spreading {
         middle[lane] = (T)state[MIDDLE];
         inverse[lane] = (T)(some ? 1 / state[UNIT_2] : 0);
         least[lane] = (T)(job.psi < 2 ? state[LEAST_2] : TINY);
-        s[lane] = (T)(job.psi - 2);
         vanish[lane] = job.psi > 2 && some ? -1 : 0;
         floored[lane] = state[FLOORED] > 0 ? -1 : 0;
+    }
+
+    // Of the robust spread with ψ = 1.5, above its floor.
+    GN_MEMBER V direction_by_root(V z, PushSums<T>& sums, I fresh) const {
+        const V w = inverse_root(larger(absolute(absolute(z) - middle) * inverse, least));
+        sums.count.part += choose(fresh, w);
+        return choose(z != (T)0, with_sign(w, z));
     }
 
     GN_MEMBER V direction(V z, PushSums<T>& sums, I fresh) const {

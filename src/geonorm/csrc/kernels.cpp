@@ -13,12 +13,16 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
-// One unit: all of forward, or a part.
+// Units [first, last): all of forward, or a part.
 template <class E>
-static Status forward_unit(const Job& job, int64_t i, Scratch& scratch) {
-    if (job.task != WHOLE_JOB)
-        return job.layout == ROWS ? part_of_row<E>(job, i, scratch) : part_of_lanes<E>(job, i, scratch);
-    return job.layout == ROWS ? forward_row<E>(job, i, scratch) : forward_lane_block<E>(job, i, scratch);
+static Status forward_few(const Job& job, int64_t first, int64_t last, Scratch& scratch) {
+    if (job.layout == ROWS && job.task == WHOLE_JOB) return forward_rows<E>(job, first, last, scratch);
+    Status worst = DONE;
+    for (int64_t i = first; i < last && worst == DONE; i++)
+        worst = job.layout == LANES      ? job.task == WHOLE_JOB ? forward_lane_block<E>(job, i, scratch)
+                                                                 : part_of_lanes<E>(job, i, scratch)
+                                         : part_of_row<E>(job, i, scratch);
+    return worst;
 }
 
 template <class E>
@@ -34,7 +38,7 @@ static Status forward_row_tiles(const Job& job, int64_t first, int64_t last, int
         packed.x = from_group_0(x, job, i, sizeof(E));
         packed.y = job.y ? from_group_0(y, job, i, sizeof(E)) : nullptr;
         move_tile<true>(job, (char*)job.x, x, i, end, sizeof(E), job.places);
-        for (int64_t k = i; k < end && worst == DONE; k++) worst = forward_unit<E>(packed, k, scratch);
+        worst = forward_few<E>(packed, i, end, scratch);
         if (job.y) move_tile<false>(job, (char*)job.y, y, i, end, sizeof(E));
     }
     return worst;
@@ -43,13 +47,9 @@ static Status forward_row_tiles(const Job& job, int64_t first, int64_t last, int
 template <class E>
 static Status forward_units(const Job& job, int64_t first, int64_t last) {
     static thread_local Scratch scratch, memory;
-    Status worst = DONE;
     const int64_t tile = tile_size(job);
-    if (tile > 1) {
-        worst = forward_row_tiles<E>(job, first, last, tile, scratch, memory);
-    } else {
-        for (int64_t i = first; i < last && worst == DONE; i++) worst = forward_unit<E>(job, i, scratch);
-    }
+    const Status worst = tile > 1 ? forward_row_tiles<E>(job, first, last, tile, scratch, memory)
+                                  : forward_few<E>(job, first, last, scratch);
     if (scratch.size > KEEP_BYTES) scratch.release();
     return worst;
 }

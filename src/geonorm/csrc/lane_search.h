@@ -124,16 +124,18 @@ struct LaneSearch {
         bool on[WIDTH];
         for (int l = 0; l < WIDTH; l++) last[l] = INFINITY, on[l] = search[l].active;
         for (int k = 0; k < MAX_STEPS; k++) {
-            double ratio[WIDTH] = {};
-            rough_ratios<POWER>(u, rows, ratio);
+            float at[WIDTH];
+            double ratio[WIDTH];
+            for (int l = 0; l < WIDTH; l++) at[l] = search[l].active ? (float)search[l].y : 0;
+            rough_ratios<POWER>(u, rows, at, ratio);
             int far = 0;
             for (int l = 0; l < WIDTH; l++) {
                 if (!on[l]) continue;
                 Search& one = search[l];
-                const double step = one.scale * ratio[l] / one.q;
+                const double step = ratio[l] / one.q;
                 on[l] = shrinks(step, last[l]);
                 if (!on[l]) continue;
-                one.center = one.y = most_of(one.lowest, least_of(one.highest, one.y + step)), last[l] = step;
+                one.center = one.y = most_of(one.lowest, least_of(one.highest, at[l] + step)), last[l] = step;
                 on[l] = fabs(step) > NEAR * sqrt(m[l].var);
                 far += on[l];
             }
@@ -141,30 +143,30 @@ struct LaneSearch {
         }
     }
 
+    // As `rough_ratio` of one group, at a point for each lane.
     template <Power POWER>
-    void rough_ratios(const T* u, int64_t rows, double* ratio) const {
-        const V tiny = all((T)TINY);
+    void rough_ratios(const T* u, int64_t rows, const float* points, double* ratio) const {
         for (int j = 0; j < VECTORS; j++) {
             if (!active(j)) continue;
-            V head = {}, rest = {}, inv = {}, all_D = {}, all_W = {};
+            V at = load(points + j * N), inverse = {}, tiny = {}, all_D = {}, all_W = {};
+            double unit[N];
             const V power = s[j];
             for (int k = 0; k < N; k++) {
                 const Search& one = search[j * N + k];
-                if (!one.active) continue;
-                const Point<T> y(one.y);
-                inv[k] = (T)(1 / one.scale), head[k] = y.head, rest[k] = y.rest * inv[k];
+                unit[k] = POWER == ROOT ? 1 : one.scale;
+                if (one.active) inverse[k] = (T)(1 / one.scale), tiny[k] = (T)(TINY * one.scale / unit[k]);
             }
             for (int64_t i = 0; i < rows;) {
                 const int64_t end = rows - i < 256 ? rows : i + 256;
                 V D = {}, W = {};
                 for (; i < end; i++) {
-                    V r = (load(u + i * WIDTH + j * N) - head) * inv - rest;
-                    V w = rough_slope<POWER>(larger(absolute(r), tiny), power, exponent.path);
+                    V r = rough_distance<POWER>(load(u + i * WIDTH + j * N), at, inverse);
+                    V w = rough_weight<POWER, true>(r, tiny, power, exponent.path);
                     D += r * w, W += w;
                 }
                 all_D += D, all_W += W;
             }
-            for (int k = 0; k < N; k++) ratio[j * N + k] = (double)all_D[k] / (double)all_W[k];
+            for (int k = 0; k < N; k++) ratio[j * N + k] = unit[k] * (double)all_D[k] / (double)all_W[k];
         }
     }
 

@@ -30,6 +30,10 @@ struct LanePlace {
     E* row(int64_t i) const { return places ? (E*)places[i] + feature : first + i * stride; }
 };
 
+// Smaller blocks that are read twice are copied: their rows may lie so far apart that they compete for few places of the
+// cache. Larger ones would only drive other data out.
+static const int64_t COPY_BYTES = (int64_t)128 << 10;
+
 enum { VECTORS = 2 };  // vectors side by side in a block: a whole cache line of AVX2
 
 template <class T>
@@ -60,14 +64,15 @@ struct LaneBlock {
     // Lanes of vector j that are used.
     int64_t used(int j) const { return width - j * N < N ? (width - j * N > 0 ? width - j * N : 0) : (int64_t)N; }
 
+    // Told what to expect, the compiler keeps parts of vectors out of the loops.
     template <class E>
     GN_MEMBER V take(const E* row, int j) const {
-        if (width == WIDTH) return read(row + j * N);
+        if (__builtin_expect(width == WIDTH, 1)) return read(row + j * N);
         return read_part<E, T>(row + j * N, used(j), (T)0);
     }
     template <class E>
     GN_MEMBER void put(E* row, int j, V v) const {
-        if (width == WIDTH)
+        if (__builtin_expect(width == WIDTH, 1))
             write(row + j * N, v);
         else
             write_part<E, T>(row + j * N, used(j), v);

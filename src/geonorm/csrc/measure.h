@@ -77,9 +77,13 @@ GN_INLINE void set_certificate(double* state, double center, double bound, doubl
     state[SWEEPS] = sweeps, state[MASS] = (double)members, state[BY] = 1;
 }
 
+// The index of a group among `period`. Integer division takes as long as a sweep over a short group.
+GN_INLINE int64_t index_of(int64_t group, int64_t period) {
+    return group < period ? group : period == 1 ? 0 : group % period;
+}
 template <class T>
 GN_INLINE double phi_of(const Job& job, int64_t group) {
-    return job.phis ? (double)((const T*)job.phis)[group % job.phi_count] : job.phi;
+    return job.phis ? (double)((const T*)job.phis)[index_of(group, job.phi_count)] : job.phi;
 }
 template <class T>
 GN_INLINE T parameter(const void* values, int64_t index, double otherwise) {

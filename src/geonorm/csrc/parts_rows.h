@@ -21,8 +21,7 @@ static Moments sizes_of_row(const Job& job, const RowParameters<T>& of, const T*
         if (++since == BLOCK / Of<T>::N) flush();
     });
     flush();
-    double largest = 0, smallest = INFINITY;
-    for (int l = 0; l < Of<T>::N; l++) largest = most_of(largest, most[l]), smallest = least_of(smallest, fewest[l]);
+    const double largest = largest_lane(most), smallest = least_lane(fewest);
     const double mean = sum / (double)(job.runs * job.length);
     return Moments{mean, HALF_NORMAL * mean * mean, smallest, largest, mean - mean == 0};
 }
@@ -86,7 +85,7 @@ static Status part_of_row(const Job& job, int64_t group, Scratch& scratch) {
     const double scale = point[POINT_SCALE], phi = point[POINT_PHI];
     const Sums sums = sweep_any(u, n, y, scale, exponent_of(phi));
     Neighbours near = {0, sums.closest, 0, 0};
-    if (phi < 2 && (sums.closest == 0 || point[POINT_NEAR] > 0)) near = neighbours(u, n, 1, y, scale);
+    if (phi < 2 && (sums.closest == 0 || point[POINT_NEAR] > 0)) near = neighbours(u, n, y, scale);
     else near.tied = sums.closest == 0;
     put_sums(job.found + group * SWEPT, sums, near, scale);
     return DONE;

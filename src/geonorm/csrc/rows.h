@@ -15,7 +15,7 @@ struct RowParameters {
 
     RowParameters(const Job& job, int64_t group) {
         int64_t size = job.parameters == PER_GROUP ? 1 : job.parameters == PER_RUN ? job.runs : job.runs * job.length;
-        int64_t first = group % job.period * size;
+        int64_t first = index_of(group, job.period) * size;
         step = job.parameters == PER_RUN;
         alphas = job.alphas ? (const T*)job.alphas + first : nullptr;
         shifts = job.shifts ? (const T*)job.shifts + first : nullptr;

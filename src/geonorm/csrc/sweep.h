@@ -48,8 +48,7 @@ static Sums sweep_with_ties(const T* x, int64_t n, Point<T> y, double scale, Exp
         sums.above += total<T>(P), sums.below -= total<T>(M);
         sums.above_slope += total<T>(WP), sums.below_slope += total<T>(WM);
     }
-    sums.closest = 1e30;
-    for (int l = 0; l < N; l++) sums.closest = least_of(sums.closest, closest[l]);
+    sums.closest = least_lane(closest);
     return sums;
 }
 
@@ -78,8 +77,7 @@ static Sums sweep(const T* x, int64_t n, Point<T> y, double scale, Exponent expo
         }
         difference += total<T>(D), sizes += total<T>(S), slopes += total<T>(W), signed_slopes += total<T>(E);
     }
-    double nearest = 1e30;
-    for (int l = 0; l < N; l++) nearest = least_of(nearest, closest[l]);
+    const double nearest = least_lane(closest);
     const Power with_ties = POWER == GENERAL_BELOW_TWO ? GENERAL : POWER;
     if (!(nearest > TINY)) return sweep_with_ties<with_ties>(x, n, y, scale, exponent);
     Sums sums = {0, 0, 0, 0, nearest};
@@ -126,17 +124,78 @@ static Neighbours neighbours(const T* x, int64_t n, int64_t stride, Point<T> y, 
     return found;
 }
 
-// Runs a search over n contiguous values until it ends by itself, or after `most` sweeps.
+// The same of contiguous values.
 template <class T>
-static void run_search(Search& search, const T* x, int64_t n, Exponent exponent, int most = MAX_SWEEPS) {
-    while (search.active && search.sweeps < most) {
-        Point<T> y(search.y);
-        search.y = y.snapped();
-        Sums sums = sweep_any(x, n, y, search.scale, exponent);
+static Neighbours neighbours(const T* x, int64_t n, Point<T> y, double scale) {
+    typedef typename Of<T>::V V;
+    typedef typename Of<T>::I I;
+    enum { N = Of<T>::N };
+    const T inverse = (T)(1 / scale), rest = y.rest * inverse, far = (T)1e30;
+    const int64_t whole = n - n % N;
+    V least = all(far);
+    for (int64_t i = 0; i < whole; i += N) {
+        const V a = absolute((load(x + i) - y.head) * inverse - rest);
+        least = smaller(choose(a > (T)0, a) + choose(a == (T)0, all(far)), least);
+    }
+    Neighbours found = neighbours(x + whole, n - whole, 1, y, scale);
+    const T nearest = (T)least_of(least_lane(least), found.nearest);
+    I tied = {}, above = {}, below = {};  // negative
+    for (int64_t i = 0; i < whole; i += N) {
+        const V r = (load(x + i) - y.head) * inverse - rest;
+        tied += r == (T)0, above += r == nearest, below += r == -nearest;
+    }
+    if (nearest < found.nearest) found.above = found.below = 0;
+    found.nearest = nearest;
+    for (int l = 0; l < N; l++) found.tied -= tied[l], found.above -= above[l], found.below -= below[l];
+    return found;
+}
+
+// A search over contiguous values.
+template <class T>
+struct RowSearch {
+    const T* x;
+    int64_t n;
+    Exponent exponent;
+    Search search;
+    Point<T> y;
+    Sums sums;
+
+    RowSearch() : n(0), y(0) { search.active = false, search.sweeps = 0; }
+
+    void sweep_once() {
+        y = Point<T>(search.y), search.y = y.snapped();
+        sums = sweep_any(x, n, y, search.scale, exponent);
+    }
+    void advance() {
         search.evaluate(sums);
-        if (search.wants_neighbours(sums)) search.step_by_nearest(sums, neighbours(x, n, 1, y, search.scale));
+        if (search.wants_neighbours(sums)) search.step_by_nearest(sums, neighbours(x, n, y, search.scale));
         search.advance();
     }
+};
+
+// Runs searches until each ends by itself, or after `most` sweeps. What follows a sweep is a long chain of operations: the
+// next group's sweep does not wait for it.
+template <class T>
+static void run_searches(RowSearch<T>* rows, int count, int most = MAX_SWEEPS) {
+    for (bool some = true; some;) {
+        some = false;
+        for (int i = 0; i < count; i++)
+            if (rows[i].search.active) rows[i].sweep_once();
+        for (int i = 0; i < count; i++) {
+            if (!rows[i].search.active) continue;
+            rows[i].advance();
+            some = some || (rows[i].search.active && rows[i].search.sweeps < most);
+        }
+    }
+}
+
+// One search over n contiguous values.
+template <class T>
+static void run_search(Search& search, const T* x, int64_t n, Exponent exponent, int most = MAX_SWEEPS) {
+    RowSearch<T> row;
+    row.x = x, row.n = n, row.exponent = exponent, row.search = search;
+    if (search.active && search.sweeps < most) run_searches(&row, 1, most);
+    search = row.search;
 }
 
 }  // namespace GEONORM_ISA

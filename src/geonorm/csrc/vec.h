@@ -70,6 +70,14 @@ struct Computing<double> {
     typedef double T;
 };
 
+// Types with code of their own for the usual cases; the others share the general code, to build faster.
+template <class E>
+constexpr bool IS_COMMON = false;
+template <>
+constexpr bool IS_COMMON<float> = true;
+template <>
+constexpr bool IS_COMMON<bf16> = true;
+
 template <class T>
 GN_INLINE typename Of<T>::V all(T value) {
     return value - typename Of<T>::V{};
@@ -162,14 +170,84 @@ GN_INLINE F64 root(F64 a) {
     return a;
 }
 
-template <class T>
-GN_INLINE double total(typename Of<T>::V v) {
-    double sums[Of<T>::N / 2];  // in pairs: a chain of additions would wait for each
-    for (int i = 0; i < Of<T>::N / 2; i++) sums[i] = (double)v[i] + (double)v[i + Of<T>::N / 2];
-    for (int width = Of<T>::N / 4; width > 0; width /= 2)
+// Sums of lanes that go on in double. Halves are added first, then halves of halves: a chain would wait for each addition.
+typedef float HalfF32 __attribute__((vector_size(BYTES / 2)));
+GN_INLINE double sum_of_lanes(F64 v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_pd((__m512d)v);
+#else
+    double sums[BYTES / 8];
+    memcpy(sums, &v, BYTES);
+    for (int width = BYTES / 16; width > 0; width /= 2)
         for (int i = 0; i < width; i++) sums[i] += sums[i + width];
     return sums[0];
+#endif
 }
+
+template <class T>
+struct Wide;  // one sum in double for every lane
+template <>
+struct Wide<float> {
+    F64 half[2] = {};
+    GN_MEMBER void add(F32 v) {
+        HalfF32 halves[2];
+        memcpy(halves, &v, BYTES);
+        half[0] += __builtin_convertvector(halves[0], F64), half[1] += __builtin_convertvector(halves[1], F64);
+    }
+    GN_MEMBER double operator[](int lane) const { return half[lane / (BYTES / 8)][lane % (BYTES / 8)]; }
+    GN_MEMBER double all() const { return sum_of_lanes(half[0] + half[1]); }
+};
+template <>
+struct Wide<double> {
+    F64 sum = {};
+    GN_MEMBER void add(F64 v) { sum += v; }
+    GN_MEMBER double operator[](int lane) const { return sum[lane]; }
+    GN_MEMBER double all() const { return sum_of_lanes(sum); }
+};
+
+template <class T>
+GN_INLINE double total(typename Of<T>::V v) {
+    Wide<T> sum;
+    sum.add(v);
+    return sum.all();
+}
+
+// Stores the lanes where the mask is set, one behind the other, and returns their number. The memory behind them, up to a
+// whole vector, is overwritten.
+GN_INLINE int store_chosen(float* to, F32 v, I32 where) {
+#if defined(__AVX512F__)
+    const __mmask16 chosen = _mm512_movepi32_mask((__m512i)where);
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps(chosen, (__m512)v));
+    return __builtin_popcount(chosen);
+#else
+    int count = 0;
+    for (int i = 0; i < Of<float>::N; i++) to[count] = v[i], count -= where[i];
+    return count;
+#endif
+}
+GN_INLINE int store_chosen(double* to, F64 v, I64 where) {
+    int count = 0;
+    for (int i = 0; i < Of<double>::N; i++) to[count] = v[i], count -= (int)where[i];
+    return count;
+}
+
+// The smallest and the largest lane.
+GN_INLINE float least_lane(F32 v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_min_ps((__m512)v);
+#else
+    float found = v[0];
+    for (int l = 1; l < Of<float>::N; l++) found = v[l] < found ? v[l] : found;
+    return found;
+#endif
+}
+GN_INLINE float largest_lane(F32 v) { return -least_lane(-v); }
+GN_INLINE double least_lane(F64 v) {
+    double found = v[0];
+    for (int l = 1; l < Of<double>::N; l++) found = v[l] < found ? v[l] : found;
+    return found;
+}
+GN_INLINE double largest_lane(F64 v) { return -least_lane(-v); }
 
 // The same in the type of the lanes: a few instructions, for sums of few numbers.
 GN_INLINE float quick_sum(F32 v) {
@@ -273,6 +351,36 @@ GN_INLINE void write(f16* p, F32 v) {
 }
 
 // The first `count` values, `fill` in the other lanes; and back.
+#if defined(__AVX512F__)
+GN_INLINE __mmask16 first_bits(int64_t count) { return (__mmask16)((1u << count) - 1); }
+template <class E, class T>
+GN_INLINE typename Of<T>::V read_part(const E* p, int64_t count, T fill) {
+    const __mmask16 mask = first_bits(count);
+    if constexpr (sizeof(E) == 8) {
+        return (F64)_mm512_mask_loadu_pd((__m512d)all(fill), (__mmask8)mask, p);
+    } else if constexpr (sizeof(E) == 4) {
+        return (F32)_mm512_mask_loadu_ps((__m512)all(fill), mask, p);
+    } else {
+        const __m256i bits = _mm256_maskz_loadu_epi16(mask, p);
+        E whole[16];
+        memcpy(whole, &bits, sizeof bits);
+        return (F32)_mm512_mask_mov_ps((__m512)all(fill), mask, (__m512)read(whole));
+    }
+}
+template <class E, class T>
+GN_INLINE void write_part(E* p, int64_t count, typename Of<T>::V v) {
+    const __mmask16 mask = first_bits(count);
+    if constexpr (sizeof(E) == 8) {
+        _mm512_mask_storeu_pd(p, (__mmask8)mask, (__m512d)v);
+    } else if constexpr (sizeof(E) == 4) {
+        _mm512_mask_storeu_ps(p, mask, (__m512)v);
+    } else {
+        E whole[16];
+        write(whole, v);
+        _mm256_mask_storeu_epi16(p, mask, _mm256_loadu_si256((const __m256i*)whole));
+    }
+}
+#else
 template <class E, class T>
 GN_INLINE typename Of<T>::V read_part(const E* p, int64_t count, T fill) {
     alignas(BYTES) T lanes[Of<T>::N];
@@ -284,6 +392,7 @@ GN_INLINE void write_part(E* p, int64_t count, typename Of<T>::V v) {
     for (int i = 0; i < Of<T>::N; i++)
         if (i < count) p[i] = narrow((T)v[i], (E*)nullptr);
 }
+#endif
 template <class T>
 GN_INLINE typename Of<T>::I first_lanes(int64_t count) {
     typename Of<T>::I mask = {};
