@@ -1,0 +1,347 @@
+"""Normalization with 1 < φ < 2 and the rms spread on the CPU, in few passes over the data.
+
+A block of groups is copied into rows once. Everything that forward or backward measures is then measured in a few
+buffers that stay in the cache. Each pass is one torch call on a whole block, because memory traffic and fresh pages
+cost more here than arithmetic.
+
+**Search.** With w = |r|^(q−1), r = x − y and q = φ − 1, the sums Σ w, Σ rw and Σ |rw| at y give a Newton step on F and,
+once rounding hides the sign of F, the certificate of ``search.py``. Most groups end there. The search in ``center.py``
+finds the others.
+
+**Backward** (formulas: ``norm.py``). With h = γg and z = r + d, where d is the same for a whole group,
+
+    dx = ργ·g + e·z + f·w          e = (∂/∂s of the loss)/(ms),   f = dc/Σw
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import problem
+from ..checks import can_read_values
+from ..grouping import Axes, Grouping
+from ..precision import computing_dtype
+from ..problem import Incoming, Inputs, Result, Rule, Saved
+from . import norm
+from .center import center
+from .search import Sums, advance, begin, rounding_of_sums, set_sweep_point, smallest_distance
+from .spread import power_mean
+
+_BLOCK = 1 << 17  # elements per block
+_LONGEST = 1 << 22  # of one row: three buffers of this size are small beside the tensors
+_SAMPLE = 4096  # values to start from, of rows at least four times as long
+_MAX_SWEEPS = 5  # at most this many Newton steps; a group that needs more has a tie next to its center
+_MODERATE = 1e14  # magnitudes up to this, and spreads from its inverse: squares and powers stay in range
+_ROWS = Axes((1,))
+
+
+def supports(of: Inputs, groups: Grouping, rule: Rule) -> bool:
+    """Whether a normalization can be computed here."""
+    x = of.x
+    if type(of.phi) is not float or not 1 < of.phi < 2 or of.weight is not None or groups.joint or not x.numel():
+        return False
+    if rule.power != 2 or rule.scale_first or rule.guard is not None or rule.sweeps is not None:
+        return False
+    if not (rule.centered and rule.scaled) or not isinstance(groups, Axes):
+        return False
+    parameters = (of.alpha, of.shift, of.gamma, of.beta)
+    if not all(norm.is_per_group(value, x, groups) for value in parameters):
+        return False
+    together = x.stride(-1) == 1 and x.dim() - 1 in groups.dims  # a block does not read the lines of another
+    if not together and x.numel() > 8 * _BLOCK:
+        return False
+    return _Packing(x, groups).per_index <= _LONGEST and can_read_values(*[v for v in of if isinstance(v, Tensor)])
+
+
+class _Packing:
+    """How the groups of a tensor become rows, a block at a time."""
+
+    def __init__(self, x: Tensor, groups: Axes) -> None:
+        self.kept = [d for d in range(x.dim()) if d not in groups.dims]
+        self.order = [*self.kept, *groups.dims]
+        self.members = math.prod([x.shape[d] for d in groups.dims])
+        self.shape = x.shape
+        first = x.shape[self.kept[0]] if self.kept else 1
+        self.per_index = x.numel() // max(1, first)
+
+    def view(self, value: Tensor) -> Tensor:
+        """A tensor like x with the kept dimensions first."""
+        found = value.permute(self.order)
+        return found if self.kept else found.unsqueeze(0)
+
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Slices of the first dimension of ``view``, and of the groups."""
+        first = self.shape[self.kept[0]] if self.kept else 1
+        step, rows = max(1, _BLOCK // self.per_index), self.per_index // self.members
+        for start in range(0, first, step):
+            stop = min(first, start + step)
+            yield slice(start, stop), slice(start * rows, stop * rows)
+
+    def buffers(self, number: int, dtype: torch.dtype) -> list[Tensor]:
+        """Memory for the values of one block each."""
+        first = self.shape[self.kept[0]] if self.kept else 1
+        size = self.per_index * min(first, max(1, _BLOCK // self.per_index))
+        return [torch.empty(size, dtype=dtype, device="cpu") for _ in range(number)]
+
+    def rows_of(self, value: Tensor, groups: Tensor) -> Tensor:
+        """The values of some groups, a row each. ``value``: from ``view``."""
+        if not self.kept:
+            return value.reshape(1, -1)
+        return value[torch.unravel_index(groups, value.shape[: len(self.kept)])].reshape(len(groups), -1)
+
+
+class _Measured(NamedTuple):
+    """What is measured about a group at y, in float64."""
+
+    lowest: Tensor
+    highest: Tensor
+    y: Tensor
+    force: Tensor  # Σ rw
+    size: Tensor  # Σ |rw|
+    slope: Tensor  # Σ w
+    first: Tensor  # Σ r
+    second: Tensor  # Σ r²
+
+
+def normalize(of: Inputs, groups: Axes, rule: Rule) -> Result:
+    """Output, and the state for backward."""
+    x, dtype = of.x, computing_dtype(of.x.dtype)
+    packing = _Packing(x, groups)
+    view, parts = packing.view(x), []
+    assert isinstance(of.phi, float)
+    buffers = packing.buffers(3, dtype)
+    for block, _ in packing.blocks():
+        values = view[block]
+        rows, *scratch = (b[: values.numel()].view(-1, packing.members) for b in buffers)
+        rows.view(values.shape).copy_(values)
+        parts.append(torch.cat(_measure(rows, of.phi - 1, scratch), 1))
+    m = _Measured(*torch.cat(parts).unbind(1))
+    found = _statistics(m, of, packing, view, dtype)
+
+    shape = problem.statistics_shape(x.shape, groups)
+    removed = norm.removed(found.center.to(dtype).reshape(shape), of.alpha, of.shift)
+    gap = found.mean.reshape(shape) - removed
+    spread = (found.var.reshape(shape) + gap.square()).sqrt().reshape(-1)
+    spread = torch.where(found.certified, spread, 0.0)
+    for some in _pieces(found.left_over, packing.members):
+        rows = packing.rows_of(view, some).to(dtype)
+        spread[some] = power_mean(rows - _of_groups(removed, shape, some), 2.0, None, _ROWS).double()[:, 0]
+    spread = spread.to(dtype)
+    rho = norm.inverse(spread, rule.eps, torch.ones_like(spread)).reshape(shape)
+    y = _write(x, removed, rho if of.gamma is None else rho * of.gamma, of.beta)
+    reach = torch.maximum(m.highest - found.center, found.center - m.lowest)
+    some = (m.lowest < m.highest) & found.moderate
+    rounding = 4 * torch.finfo(dtype).eps * torch.maximum(m.highest, -m.lowest) / torch.where(some, reach, 1.0)
+    saved = problem.to_rows(
+        {
+            problem.CENTER: found.center,
+            problem.LOWER: found.center,
+            problem.UPPER: found.center,
+            problem.MIDDLE: found.center,
+            problem.SPREAD: spread,
+            problem.MEAN: found.mean.to(dtype),
+            problem.VAR: found.var.to(dtype),
+            problem.MASS: torch.full_like(found.mean, packing.members),
+            problem.BOUND: found.bound,
+            problem.SWEEPS: found.sweeps,
+            problem.UNIT: torch.where(some, reach, 0.0),
+            problem.LEAST: torch.where(found.moderate, rounding.clamp_min(smallest_distance()), 0.0),
+        }
+    )
+    return Result(y, Saved(saved))
+
+
+def _measure(rows: Tensor, q: float, scratch: list[Tensor]) -> _Measured:
+    """What is measured about each row, at a point next to its center."""
+    lowest, highest = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
+    y = _start(rows, q, lowest.double(), highest.double(), scratch)
+    y, (force, size, slope), r = _approach(rows, q, y, lowest.double(), highest.double(), scratch)
+    first = r.sum(1, keepdim=True)
+    second = r.square_().sum(1, keepdim=True)
+    return _Measured(*(value.double() for value in (lowest, highest, y, force, size, slope, first, second)))
+
+
+def _start(rows: Tensor, q: float, lowest: Tensor, highest: Tensor, scratch: list[Tensor]) -> Tensor:
+    """The mean; of long rows, plus how far the center of a sample lies from the sample's mean."""
+    mean = rows.sum(1, keepdim=True).double() / rows.shape[1]
+    stride = rows.shape[1] // _SAMPLE
+    if stride < 4:
+        return mean
+    sample = rows[:, ::stride].contiguous()
+    small = [buffer.view(-1)[: sample.numel()].view_as(sample) for buffer in scratch]
+    middle = sample.sum(1, keepdim=True).double() / sample.shape[1]
+    return mean + (_approach(sample, q, middle, lowest, highest, small)[0] - middle)
+
+
+def _approach(
+    rows: Tensor, q: float, y: Tensor, lowest: Tensor, highest: Tensor, scratch: list[Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
+    """Newton's method on F from y, until rounding hides the sign of F; with the sums and the distances r at the end."""
+    eps = torch.finfo(rows.dtype).eps
+    rounding, split = 0.9 * rounding_of_sums(q, eps), False
+    for k in range(1, _MAX_SWEEPS + 1):
+        y = y.clamp(lowest, highest)
+        head = y.to(rows.dtype)
+        r = torch.sub(rows, head, out=scratch[0])
+        rest = (y - head).to(rows.dtype)
+        if split:
+            r.sub_(rest)
+        y = head.double() + rest if split else head.double()
+        w = torch.abs(r, out=scratch[1]).clamp_min_(smallest_distance()).pow_(q - 1)
+        slope = w.sum(1, keepdim=True)
+        force = w.mul_(r).sum(1, keepdim=True)
+        size = w.abs_().sum(1, keepdim=True)
+        far = force.abs() > rounding * size  # False for NaN
+        if k == _MAX_SWEEPS or not bool(far.any()):
+            break
+        resolution = rounding * size / (q * slope)
+        split = split or bool((eps * y.abs() > resolution).any())  # a large offset: y needs more digits than x has
+        y = torch.where(far, y + force.double() / (q * slope), y)
+    return y, (force, size, slope), r
+
+
+class _Found(NamedTuple):
+    """Per group, in float64."""
+
+    center: Tensor
+    bound: Tensor
+    sweeps: Tensor
+    mean: Tensor
+    var: Tensor
+    certified: Tensor  # the sums of ``_measure`` were enough
+    left_over: Tensor  # indices of the others
+    moderate: Tensor  # finite, of magnitudes whose squares are too
+
+
+def _statistics(m: _Measured, of: Inputs, packing: _Packing, view: Tensor, dtype: torch.dtype) -> _Found:
+    """Centers and moments: from the sums where they are enough, by the search of ``center.py`` elsewhere."""
+    assert isinstance(of.phi, float)
+    q, count, eps = of.phi - 1, float(packing.members), torch.finfo(dtype).eps
+    span, tallest = m.highest - m.lowest, torch.maximum(m.highest, -m.lowest)
+    moderate = (tallest <= _MODERATE) & ((span >= 1 / _MODERATE) | (span == 0))
+    offset, square = m.first / count, m.second / count
+    # Sides of like size: P and N from their sum and difference keep their digits. y near the mean: so does the variance.
+    clear = moderate & (span > 0) & (m.force.abs() <= 0.5 * m.size) & (offset.square() <= 0.8 * square)
+    one = torch.ones_like(m.y)
+    s = begin(one * of.phi, m.lowest, m.highest, one * count, one, m.y, clear)
+    s = set_sweep_point(s, dtype)
+    above, below = 0.5 * (m.size + m.force) / s.up.pow(q), 0.5 * (m.size - m.force) / s.down.pow(q)
+    # The slope of one side is not known apart; the step is Newton's on F if both have their share.
+    up, down = (0.5 * m.slope / reach.pow(q - 1) for reach in (s.up, s.down))
+    nothing = torch.zeros_like(m.y)
+    s = advance(s, Sums(above, below, up, down, nothing, nothing + math.inf, nothing, nothing), 1, eps, False)
+    certified = clear & ~s.active
+    found = _Found(
+        s.center.to(dtype).double(),
+        s.bound + eps * (s.center.abs() + torch.finfo(dtype).tiny),
+        s.used,
+        m.y + offset,
+        (square - offset.square()).clamp_min(0.0),
+        certified,
+        (~certified).nonzero()[:, 0],
+        moderate,
+    )
+    for some in _pieces(found.left_over, packing.members):
+        rows = packing.rows_of(view, some).to(dtype)
+        mean, var = norm.moments(rows, None, _ROWS)
+        other = center(rows, of.phi, None, _ROWS)
+        exact = torch.where(mean.isfinite(), other.center, math.nan)
+        for column, value in zip(found, (exact, other.bound, other.sweeps, mean, var), strict=False):
+            column[some] = value.double()[:, 0]
+    return found
+
+
+def _pieces(groups: Tensor, members: int) -> tuple[Tensor, ...]:
+    """Groups, so many at a time that their values are about a block of the general path."""
+    return groups.split(max(1, 8 * _BLOCK // members)) if len(groups) else ()
+
+
+def _of_groups(value: Tensor, shape: list[int], some: Tensor) -> Tensor:
+    return value.expand(shape).reshape(-1, 1)[some]
+
+
+def _write(x: Tensor, removed: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
+    """(x − removed)·scale + offset, in slices of x's first dimension."""
+    y, dtype = torch.empty_like(x), removed.dtype
+    step = max(1, _BLOCK * len(x) // x.numel()) if x.dim() > 1 else len(x)
+    buffer = torch.empty_like(x[:step], dtype=dtype)
+
+    def cut(value: Tensor, rows: slice) -> Tensor:
+        return value[rows] if value.dim() == x.dim() and value.shape[0] != 1 else value
+
+    for start in range(0, len(x), step):
+        rows = slice(start, start + step)
+        z = torch.sub(x[rows], cut(removed, rows), out=buffer[: len(x[rows])]).mul_(cut(scale, rows))
+        y[rows] = z if offset is None else z.add_(cut(offset, rows))
+    return y
+
+
+def can_read(saved: Saved) -> bool:
+    """Whether forward saved what ``normalize_backward`` needs: finite statistics and the floor of the distances."""
+    needed = saved.groups[:, [problem.CENTER, problem.SPREAD, problem.UNIT, problem.LEAST]]
+    return bool((needed.isfinite().all(1) & (needed[:, 2] <= _MODERATE) & (needed[:, 3] > 0)).all())
+
+
+def normalize_backward(
+    grads: Incoming, of: Inputs, groups: Axes, rule: Rule, saved: Saved, needs: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the inputs, in their order. ``of.beta`` may be any tensor of β's shape."""
+    x, dtype = of.x, computing_dtype(of.x.dtype)
+    shape = problem.statistics_shape(x.shape, groups)
+    packing, q = _Packing(x, groups), float(of.phi) - 1
+    count = float(packing.members)
+
+    def column(index: int) -> Tensor:
+        return saved.groups[:, index].reshape(shape)
+
+    c, spread, unit = column(problem.CENTER), column(problem.SPREAD), column(problem.UNIT)
+    rho = norm.inverse(spread, rule.eps, torch.ones_like(spread))
+    floor = column(problem.LEAST) * torch.where(unit > 0, unit, 1.0)
+    if rule.grad_floor:
+        floor = torch.maximum(floor, rule.grad_floor * spread)
+    beyond = c - norm.removed(c.to(dtype), of.alpha, of.shift)  # z − r
+    mean_z = column(problem.MEAN) - c + beyond
+    gain = rho if of.gamma is None else rho * of.gamma
+
+    view, grad, dx = packing.view(x), packing.view(grads.output), torch.empty_like(x)
+    out, buffers = packing.view(dx), packing.buffers(3, dtype)
+    by_center, by_spread = (
+        torch.zeros(shape, dtype=torch.float64) if part is None else part.double()
+        for part in (grads.center, grads.spread)
+    )
+    sums = torch.empty(2, len(saved.groups), dtype=torch.float64, device="cpu")  # Σ g and Σ gz
+    flow = torch.empty(len(saved.groups), dtype=torch.float64, device="cpu")  # Σ dz
+    flat = [
+        value.expand(shape).reshape(-1, 1)
+        for value in (c.to(dtype), floor.to(dtype), beyond, mean_z, spread, rho, gain, by_center, by_spread)
+    ]
+    alpha = of.alpha.expand(shape).reshape(-1, 1) if isinstance(of.alpha, Tensor) else of.alpha
+    for block, some in packing.blocks():
+        values = view[block]
+        r, g, w = (b[: values.numel()].view(-1, packing.members) for b in buffers)
+        r.view(values.shape).copy_(values)
+        g.view(values.shape).copy_(grad[block])
+        about, least, d, mean, s, inverse, scale, to_center, to_spread = (value[some] for value in flat)
+        r.sub_(about)
+        sum_g = g.sum(1, keepdim=True).double()
+        sum_gz = torch.mul(g, r, out=w).sum(1, keepdim=True).double() + d * sum_g
+        total = torch.abs(r, out=w).clamp_min_(least).pow_(q - 1).sum(1, keepdim=True)
+        by_s = to_spread - s * inverse.square() * scale * sum_gz
+        e = torch.where(s > 0, by_s / (count * s), 0.0)
+        sum_dz = scale * sum_g + e * count * mean
+        f = (to_center - (alpha if isinstance(alpha, float) else alpha[some]) * sum_dz) / total
+        g.mul_(scale.to(dtype)).addcmul_(r, e.to(dtype)).addcmul_(w, f.to(dtype)).add_((e * d).to(dtype))
+        out[block].copy_(g.view(values.shape))
+        sums[0, some], sums[1, some], flow[some] = sum_g[:, 0], sum_gz[:, 0], sum_dz[:, 0]
+    sum_g, sum_gz, sum_dz = (value.reshape(shape) for value in (*sums, flow))
+    _, _, need_alpha, need_shift, need_gamma, need_beta, _ = needs
+    d_alpha = norm.sum_like(-c * sum_dz, of.alpha) if need_alpha else None
+    d_shift = norm.sum_like(sum_dz, of.shift) if need_shift else None
+    d_gamma = norm.sum_like(rho * sum_gz, of.gamma) if need_gamma else None
+    d_beta = norm.sum_like(sum_g, of.beta) if need_beta else None
+    return dx, None, d_alpha, d_shift, d_gamma, d_beta, None
