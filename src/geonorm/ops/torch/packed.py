@@ -184,8 +184,8 @@ def _approach(
     """Newton's method on F from y, until rounding hides the sign of F; with the sums and the distances r at the end."""
     eps = torch.finfo(rows.dtype).eps
     rounding, split = 0.9 * rounding_of_sums(q, eps), False
+    last = torch.full_like(y, math.inf)
     for k in range(1, _MAX_SWEEPS + 1):
-        y = y.clamp(lowest, highest)
         head = y.to(rows.dtype)
         r = torch.sub(rows, head, out=scratch[0])
         rest = (y - head).to(rows.dtype)
@@ -196,12 +196,14 @@ def _approach(
         slope = w.sum(1, keepdim=True)
         force = w.mul_(r).sum(1, keepdim=True)
         size = w.abs_().sum(1, keepdim=True)
-        far = force.abs() > rounding * size  # False for NaN
-        if k == _MAX_SWEEPS or not bool(far.any()):
+        step = force.double() / (q * slope)
+        # Steps that do not shrink occur at a tie, which the search handles.
+        going_on = (force.abs() > rounding * size) & (step.abs() <= 0.5 * last.abs())  # False for NaN
+        if k == _MAX_SWEEPS or not bool(going_on.any()):
             break
-        resolution = rounding * size / (q * slope)
-        split = split or bool((eps * y.abs() > resolution).any())  # a large offset: y needs more digits than x has
-        y = torch.where(far, y + force.double() / (q * slope), y)
+        split = split or bool((eps * y.abs() > rounding * size / (q * slope)).any())  # y needs more digits than x has
+        last = torch.where(going_on, step, 0.0)
+        y = (y + last).clamp(lowest, highest)
     return y, (force, size, slope), r
 
 
