@@ -8,8 +8,6 @@ spreads other than rms, mean_abs, max_abs and robust, fixed numbers of sweeps, Ï
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 

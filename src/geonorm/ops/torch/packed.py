@@ -227,7 +227,7 @@ def _statistics(m: _Measured, of: Inputs, packing: _Packing, view: Tensor, dtype
     span, tallest = m.highest - m.lowest, torch.maximum(m.highest, -m.lowest)
     moderate = (tallest <= _MODERATE) & ((span >= 1 / _MODERATE) | (span == 0))
     offset, square = m.first / count, m.second / count
-    # Sides of like size: P and N from their sum and difference keep their digits. y near the mean: so does the variance.
+    # With sides of like size P and N keep their digits; with y near the mean the variance does.
     clear = moderate & (span > 0) & (m.force.abs() <= 0.5 * m.size) & (offset.square() <= 0.8 * square)
     one = torch.ones_like(m.y)
     s = begin(one * of.phi, m.lowest, m.highest, one * count, one, m.y, clear)
