@@ -49,7 +49,7 @@ def both_ways(of: Inputs, grads: Incoming, rule: Rule, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("phi", [1.1, 1.5, 1.9])
-@pytest.mark.parametrize("block", [1 << 17, 300])
+@pytest.mark.parametrize("block", [1 << 18, 300])
 @pytest.mark.parametrize("by_statistics", [False, True])
 def test_the_same_as_the_general_path(
     phi: float, block: int, by_statistics: bool, monkeypatch: pytest.MonkeyPatch

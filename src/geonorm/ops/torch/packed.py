@@ -32,7 +32,7 @@ from .center import center
 from .search import Sums, advance, begin, rounding_of_sums, set_sweep_point, smallest_distance
 from .spread import power_mean
 
-_BLOCK = 1 << 17  # elements per block
+_BLOCK = 1 << 18  # elements per block
 _LONGEST = 1 << 22  # of one row: three buffers of this size are small beside the tensors
 _SAMPLE = 4096  # values to start from, of rows at least four times as long
 _MAX_SWEEPS = 5  # at most this many Newton steps; a group that needs more has a tie next to its center
@@ -53,7 +53,7 @@ def supports(of: Inputs, groups: Grouping, rule: Rule) -> bool:
     if not all(norm.is_per_group(value, x, groups) for value in parameters):
         return False
     together = x.stride(-1) == 1 and x.dim() - 1 in groups.dims  # a block does not read the lines of another
-    if not together and x.numel() > 8 * _BLOCK:
+    if not together and x.numel() > 4 * _BLOCK:
         return False
     return _Packing(x, groups).per_index <= _LONGEST and can_read_values(*[v for v in of if isinstance(v, Tensor)])
 
@@ -96,7 +96,7 @@ class _Packing:
 
 
 class _Measured(NamedTuple):
-    """What is measured about a group at y, in float64."""
+    """What is measured about a group, in float64: the first sums at y, those of the moments at the start."""
 
     lowest: Tensor
     highest: Tensor
@@ -104,8 +104,9 @@ class _Measured(NamedTuple):
     force: Tensor  # Σ rw
     size: Tensor  # Σ |rw|
     slope: Tensor  # Σ w
-    first: Tensor  # Σ r
-    second: Tensor  # Σ r²
+    start: Tensor
+    first: Tensor  # Σ (x − start)
+    second: Tensor  # Σ (x − start)²
 
 
 def normalize(of: Inputs, groups: Axes, rule: Rule) -> Result:
@@ -119,7 +120,7 @@ def normalize(of: Inputs, groups: Axes, rule: Rule) -> Result:
         values = view[block]
         rows, *scratch = (b[: values.numel()].view(-1, packing.members) for b in buffers)
         rows.view(values.shape).copy_(values)
-        parts.append(torch.cat(_measure(rows, of.phi - 1, scratch), 1))
+        parts.append(_measure(rows, of.phi - 1, scratch))
     m = _Measured(*torch.cat(parts).unbind(1))
     found = _statistics(m, of, packing, view, dtype)
 
@@ -156,55 +157,64 @@ def normalize(of: Inputs, groups: Axes, rule: Rule) -> Result:
     return Result(y, Saved(saved))
 
 
-def _measure(rows: Tensor, q: float, scratch: list[Tensor]) -> _Measured:
-    """What is measured about each row, at a point next to its center."""
-    lowest, highest = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
-    y = _start(rows, q, lowest.double(), highest.double(), scratch)
-    y, (force, size, slope), r = _approach(rows, q, y, lowest.double(), highest.double(), scratch)
+def _measure(rows: Tensor, q: float, scratch: list[Tensor]) -> Tensor:
+    """The columns of ``_Measured`` for each row, at a point next to its center."""
+    lowest, highest = (end(1, keepdim=True) for end in (rows.amin, rows.amax))
+    ends = lowest.double(), highest.double()
+    start = _start(rows, q, ends, scratch).to(rows.dtype)
+    r = torch.sub(rows, start, out=scratch[0])
     first = r.sum(1, keepdim=True)
     second = r.square_().sum(1, keepdim=True)
-    return _Measured(*(value.double() for value in (lowest, highest, y, force, size, slope, first, second)))
+    moments = torch.cat([start, first, second], 1).double()
+    return torch.cat([*ends, _approach(rows, q, start.double(), ends, scratch), moments], 1)
 
 
-def _start(rows: Tensor, q: float, lowest: Tensor, highest: Tensor, scratch: list[Tensor]) -> Tensor:
+def _start(rows: Tensor, q: float, ends: tuple[Tensor, Tensor], scratch: list[Tensor]) -> Tensor:
     """The mean; of long rows, plus how far the center of a sample lies from the sample's mean."""
-    mean = rows.sum(1, keepdim=True).double() / rows.shape[1]
+    mean = (rows.sum(1, keepdim=True).double() / rows.shape[1]).clamp(*ends)
     stride = rows.shape[1] // _SAMPLE
     if stride < 4:
         return mean
     sample = rows[:, ::stride].contiguous()
-    small = [buffer.view(-1)[: sample.numel()].view_as(sample) for buffer in scratch]
     middle = sample.sum(1, keepdim=True).double() / sample.shape[1]
-    return mean + (_approach(sample, q, middle, lowest, highest, small)[0] - middle)
+    found = _approach(sample, q, middle, ends, scratch)[:, :1]
+    return (mean + (found - middle)).clamp(*ends)
 
 
-def _approach(
-    rows: Tensor, q: float, y: Tensor, lowest: Tensor, highest: Tensor, scratch: list[Tensor]
-) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
-    """Newton's method on F from y, until rounding hides the sign of F; with the sums and the distances r at the end."""
+def _approach(rows: Tensor, q: float, y: Tensor, ends: tuple[Tensor, Tensor], scratch: list[Tensor]) -> Tensor:
+    """Newton's method on F from y, until rounding hides the sign of F: y, force, size and slope of each row."""
     eps = torch.finfo(rows.dtype).eps
     rounding, split = 0.9 * rounding_of_sums(q, eps), False
+    found, active = torch.empty(len(rows), 4, dtype=torch.float64, device="cpu"), torch.arange(len(rows), device="cpu")
+    lowest, highest = ends
     last = torch.full_like(y, math.inf)
-    for k in range(1, _MAX_SWEEPS + 1):
+    for _ in range(_MAX_SWEEPS):
         head = y.to(rows.dtype)
-        r = torch.sub(rows, head, out=scratch[0])
         rest = (y - head).to(rows.dtype)
+        y = head.double() + rest if split else head.double()
+        r, w = (buffer.view(-1)[: rows.numel()].view_as(rows) for buffer in scratch)
+        torch.sub(rows, head, out=r)
         if split:
             r.sub_(rest)
-        y = head.double() + rest if split else head.double()
-        w = torch.abs(r, out=scratch[1]).clamp_min_(smallest_distance()).pow_(q - 1)
+        torch.abs(r, out=w).clamp_min_(smallest_distance()).pow_(q - 1)
         slope = w.sum(1, keepdim=True)
         force = w.mul_(r).sum(1, keepdim=True)
         size = w.abs_().sum(1, keepdim=True)
+        found[active] = torch.cat([y, torch.cat([force, size, slope], 1).double()], 1)
         step = force.double() / (q * slope)
         # Steps that do not shrink occur at a tie, which the search handles.
         going_on = (force.abs() > rounding * size) & (step.abs() <= 0.5 * last.abs())  # False for NaN
-        if k == _MAX_SWEEPS or not bool(going_on.any()):
+        remaining = going_on.nonzero()[:, 0]
+        if not len(remaining):
             break
         split = split or bool((eps * y.abs() > rounding * size / (q * slope)).any())  # y needs more digits than x has
         last = torch.where(going_on, step, 0.0)
         y = (y + last).clamp(lowest, highest)
-    return y, (force, size, slope), r
+        if 4 * len(remaining) <= 3 * len(rows):
+            rows, y, last, lowest, highest, active = (
+                value[remaining] for value in (rows, y, last, lowest, highest, active)
+            )
+    return found
 
 
 class _Found(NamedTuple):
@@ -227,7 +237,7 @@ def _statistics(m: _Measured, of: Inputs, packing: _Packing, view: Tensor, dtype
     span, tallest = m.highest - m.lowest, torch.maximum(m.highest, -m.lowest)
     moderate = (tallest <= _MODERATE) & ((span >= 1 / _MODERATE) | (span == 0))
     offset, square = m.first / count, m.second / count
-    # With sides of like size P and N keep their digits; with y near the mean the variance does.
+    # With sides of like size P and N keep their digits; with a start near the mean the variance does.
     clear = moderate & (span > 0) & (m.force.abs() <= 0.5 * m.size) & (offset.square() <= 0.8 * square)
     one = torch.ones_like(m.y)
     s = begin(one * of.phi, m.lowest, m.highest, one * count, one, m.y, clear)
@@ -242,7 +252,7 @@ def _statistics(m: _Measured, of: Inputs, packing: _Packing, view: Tensor, dtype
         s.center.to(dtype).double(),
         s.bound + eps * (s.center.abs() + torch.finfo(dtype).tiny),
         s.used,
-        m.y + offset,
+        m.start + offset,
         (square - offset.square()).clamp_min(0.0),
         certified,
         (~certified).nonzero()[:, 0],
@@ -260,7 +270,7 @@ def _statistics(m: _Measured, of: Inputs, packing: _Packing, view: Tensor, dtype
 
 def _pieces(groups: Tensor, members: int) -> tuple[Tensor, ...]:
     """Groups, so many at a time that their values are about a block of the general path."""
-    return groups.split(max(1, 8 * _BLOCK // members)) if len(groups) else ()
+    return groups.split(max(1, 4 * _BLOCK // members)) if len(groups) else ()
 
 
 def _of_groups(value: Tensor, shape: list[int], some: Tensor) -> Tensor:
