@@ -184,32 +184,37 @@ def _start(rows: Tensor, q: float, ends: tuple[Tensor, Tensor], scratch: list[Te
 def _approach(rows: Tensor, q: float, y: Tensor, ends: tuple[Tensor, Tensor], scratch: list[Tensor]) -> Tensor:
     """Newton's method on F from y, until rounding hides the sign of F: y, force, size and slope of each row."""
     eps = torch.finfo(rows.dtype).eps
-    rounding, split = 0.9 * rounding_of_sums(q, eps), False
+    rounding, split = rounding_of_sums(q, eps), False
     found, active = torch.empty(len(rows), 4, dtype=torch.float64, device="cpu"), torch.arange(len(rows), device="cpu")
     lowest, highest = ends
     last = torch.full_like(y, math.inf)
     for _ in range(_MAX_SWEEPS):
         head = y.to(rows.dtype)
-        rest = (y - head).to(rows.dtype)
-        y = head.double() + rest if split else head.double()
         r, w = (buffer.view(-1)[: rows.numel()].view_as(rows) for buffer in scratch)
         torch.sub(rows, head, out=r)
         if split:
+            rest = (y - head).to(rows.dtype)
             r.sub_(rest)
+            y = head.double() + rest
+        else:
+            y = head.double()
         torch.abs(r, out=w).clamp_min_(smallest_distance()).pow_(q - 1)
         slope = w.sum(1, keepdim=True)
         force = w.mul_(r).sum(1, keepdim=True)
         size = w.abs_().sum(1, keepdim=True)
-        found[active] = torch.cat([y, torch.cat([force, size, slope], 1).double()], 1)
-        step = force.double() / (q * slope)
-        # Steps that do not shrink occur at a tie, which the search handles.
-        going_on = (force.abs() > rounding * size) & (step.abs() <= 0.5 * last.abs())  # False for NaN
+        sums = torch.cat([force, size, slope], 1).double()
+        found[active] = torch.cat([y, sums], 1)
+        per_slope = sums[:, :2] / (q * sums[:, 2:])
+        step, resolution = per_slope[:, :1], 0.9 * rounding * per_slope[:, 1:]
+        length = step.abs()
+        # Steps that do not shrink occur at a tie, which the search handles. Both are False for NaN.
+        going_on = (length > resolution) & (length <= 0.5 * last)
         remaining = going_on.nonzero()[:, 0]
         if not len(remaining):
             break
-        split = split or bool((eps * y.abs() > rounding * size / (q * slope)).any())  # y needs more digits than x has
-        last = torch.where(going_on, step, 0.0)
-        y = (y + last).clamp(lowest, highest)
+        split = split or bool((eps * y.abs() > resolution).any())  # y needs more digits than x has
+        last = length
+        y = torch.where(going_on, y + step, y).clamp(lowest, highest)
         if 4 * len(remaining) <= 3 * len(rows):
             rows, y, last, lowest, highest, active = (
                 value[remaining] for value in (rows, y, last, lowest, highest, active)
