@@ -11,11 +11,15 @@ from geonorm.lab.choices import known
 from geonorm.lab.orchestrate import orchestrate
 from geonorm.lab.store import Store
 
-from . import page, results
+from . import adapt, data, models, page, results
 from . import smoke as smokes
 from .recipe import StudyRecipe, StudySource
 from .results import Results
 from .study import PRESETS, Study
+
+data.register_all()
+models.register_all()
+adapt.register()
 
 __all__ = ["PRESETS", "Study", "reproduce", "studies", "study", "write_page"]
 

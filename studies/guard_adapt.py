@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from geonorm.lab.adapt import SAMPLES
-
+from .adapt import SAMPLES
 from .guard import BATCH, CLEAN, MARGIN, SEEDS, SOURCE, expectations, gaps, line, mean_over, per_cent
 from .page import Block, Chart, Page, Table, spread
 from .recipe import StudyRecipe

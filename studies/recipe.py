@@ -12,11 +12,13 @@ from torch import nn
 from geonorm.lab.choices import known
 from geonorm.lab.data import Task
 from geonorm.lab.ddp_team import Team
+from geonorm.lab.models.parts import MakeNorm
 from geonorm.lab.recipe import FORMER, Recipe, Run, listed, number
 from geonorm.lab.runner import Named
 from geonorm.lab.train import Training
 from geonorm.surgery.placement import is_pre_norm
 
+from .models.newton import NEWTON, NewtonNorm
 from .probes import PROBES
 
 
@@ -36,6 +38,7 @@ class StudyRecipe(Recipe):
     probes: tuple[str, ...] = ()
 
     LATER: ClassVar[Mapping[str, Any]] = {**Recipe.LATER, "weights_as_kappa": 1.0}
+    OTHER_NORMS: ClassVar[tuple[str, ...]] = (NEWTON,)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,6 +64,12 @@ class StudySource(Named):
         model = super().model(Run(plain | dict(FORMER)), task)
         _scale_weights(model, run["weight_scale"])
         return model
+
+    def norm(self, run: Run) -> str | MakeNorm:
+        """The norm for a network of the lab."""
+        if run["norm"] == NEWTON:
+            return lambda channels: NewtonNorm(channels, learned=True)
+        return super().norm(run)
 
     def training(self, run: Run, task: Task, team: Team) -> Training:
         """The training, with weights that imitate κ and with the probes."""

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from geonorm import nn as ours
-from geonorm.lab.models import NewtonNorm, resnet20
+from geonorm.lab.models import resnet20
 from geonorm.ops import using_backend
+from studies.models.newton import NewtonNorm
 
 from .peers import Clone, MedianNorm
 from .timing import saved_bytes, step

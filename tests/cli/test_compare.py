@@ -134,7 +134,7 @@ def test_the_built_in_comparison(here: Path, capsys: pytest.CaptureFixture[str])
         (["--corruptions", "ofset"], "did you mean 'offset'?"),
         (["--evaluations", "nois"], "did you mean 'noise'?"),
         (["--data", "digts"], "did you mean 'digits'?"),
-        (["--model", "own.py:make_model", "--norms", "newton"], "'newton' is for built-in networks"),
+        (["--norms", "newton"], "the norm 'newton' is of a study"),
         (["--model", "resnet19"], "did you mean 'resnet18'?"),
         (["--model", "resnet20", "--norms", "ln"], "'ln' is over layer"),
         (["--norms", "own"], "'own' leaves the norms of a model of your own"),

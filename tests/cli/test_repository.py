@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from geonorm.cli.repository import find_root
+from geonorm.lab.repository import OF_STUDIES, find_root
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "import sys; from geonorm.cli import main; sys.exit(main())"
@@ -59,6 +59,39 @@ def test_other_commands_do_without(installed: Path, tmp_path: Path) -> None:
     completion = geonorm(installed, tmp_path, "completion", "bash")
     assert completion.returncode == 0, completion.stderr
     assert "popnorm-kappa" not in completion.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (["data", "check", "celeba"], "data 'celeba' is"),
+        (["compare", "--data", "compas"], "data 'compas' is"),
+        (["compare", "--data", "cifar10", "--model", "densenet121"], "network 'densenet121' is"),
+        (["compare", "--evaluations", "adapted(by=guard, share=0)"], "evaluation 'adapted' is"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_an_installed_package_says_what_is_of_the_studies(
+    arguments: list[str], missing: str, installed: Path, tmp_path: Path
+) -> None:
+    done = geonorm(installed, tmp_path, *arguments)
+    assert done.returncode == 2
+    assert not done.stdout
+    told = f"{missing} part of the studies, which live in the repository and not in an installed package: git clone it"
+    assert told in " ".join(done.stderr.split())
+
+
+def test_an_installed_package_lists_its_own_data(installed: Path, tmp_path: Path) -> None:
+    told = geonorm(installed, tmp_path, "data", "list")
+    assert told.returncode == 0, told.stderr
+    assert "digits" in told.stdout
+    assert not any(name in told.stdout for name in OF_STUDIES["data"])
+
+
+def test_a_clone_lists_those_of_the_studies(installed: Path) -> None:
+    told = geonorm(installed, ROOT, "data", "list")
+    assert told.returncode == 0, told.stderr
+    assert all(name in told.stdout for name in OF_STUDIES["data"])
 
 
 def test_an_installed_package_finds_the_studies_in_the_current_folder(installed: Path) -> None:

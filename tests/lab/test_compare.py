@@ -86,8 +86,8 @@ def test_a_norm_that_cannot_be_put_in_is_no_result(tmp_path: Path) -> None:
         small(tmp_path, lambda: nn.Linear(2, 2), little_data, "augbn")
 
 
-def test_a_norm_for_built_in_networks_only(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'newton' is for built-in networks"):
+def test_a_norm_of_a_study(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the norm 'newton' is of a study: geonorm reproduce carries it out"):
         small(tmp_path, little_model, little_data, ["bn", "newton"])
     assert not (tmp_path / "r.sqlite").exists(), "nothing was begun"
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .parser import Commands, Parser
-from .repository import find_root
 from .reproduce import studies_of_the_papers
 
 _EPILOG = """\
@@ -31,6 +30,7 @@ def run(chosen: argparse.Namespace) -> int:
     from ..lab.data import sources
     from ..lab.extras import require
     from ..lab.models import models
+    from ..lab.repository import find_root
     from ..nn import norms
     from . import make_parser
 

@@ -8,7 +8,6 @@ from .extras import require
 from .factories import is_own
 from .loading import named_object
 from .models import why_not
-from .models.newton import NEWTON
 from .recipe import OWN, Recipe
 
 
@@ -17,8 +16,6 @@ def check_names(recipe: Recipe) -> None:
     if not is_own(recipe.data):
         check_name(recipe.data, recipe.data_options)
     if is_own(recipe.model):
-        if NEWTON in recipe.norms:
-            raise ValueError(f"{NEWTON!r} is for built-in networks; a model of your own takes specs of geonorm.norms()")
         return
     for norm in recipe.norms:
         if norm == OWN:

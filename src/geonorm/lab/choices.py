@@ -13,11 +13,10 @@ from torch import Tensor
 from .. import robust
 from ..analysis.pruning.prune import RULES
 from ..nn.specs import parse_call, unknown
-from .adapt import METHODS
 from .data import DEGRADATIONS, Split, Task, corrupt, corrupt_task
 from .data.cifar_c import CORRUPTIONS as OFFICIAL
 from .data.corrupt import CORRUPTIONS as OURS
-from .data.corrupt import JUNK
+from .repository import import_if_of_studies
 
 Loss = Callable[[Tensor], robust.RobustLoss]
 LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
@@ -27,7 +26,7 @@ CORRUPTIONS = ("clean", *OURS)
 ATTACKS: dict[str, Callable[..., Tensor]] = {name: getattr(robust, name) for name in ("fgsm", "bim", "pgd")}
 _EVERY = ("recalibrated", "rescaled", "samples", "top", "worst_group")  # arguments that every evaluation takes
 # Arguments without a default: examples.
-_REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1", "corruption": "fog", "by": "guard"}
+_REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1", "corruption": "fog"}
 EVALUATIONS: dict[str, tuple[str, ...]] = {
     "clean": (),
     "noise": ("std",),
@@ -37,7 +36,6 @@ EVALUATIONS: dict[str, tuple[str, ...]] = {
     "bim": ("eps", "step", "steps"),
     "pgd": ("eps", "step", "steps"),
     "pruned": ("rule", "share"),
-    "adapted": ("by", "junk", "share", "strength", "batch"),
 }
 
 
@@ -45,20 +43,21 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
+    """Whether an argument is a whole number from 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
+Check = tuple[str, Callable[[Any], bool]]
 # What the arguments must be, in words and as a test. A wrong one shows before anything is trained.
-_VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+_VALUES: dict[str, Check] = {
     "recalibrated": ("true or false", lambda value: isinstance(value, bool)),
     "worst_group": ("true or false", lambda value: isinstance(value, bool)),
     "rescaled": ("a number over 0", lambda value: _is_number(value) and value > 0),
-    "samples": ("a whole number from 1", _is_whole),
-    "top": ("a whole number from 1", _is_whole),
-    "steps": ("a whole number from 1", _is_whole),
-    "batch": ("a whole number from 1", _is_whole),
-    "severity": ("1, 2, 3, 4 or 5", lambda value: _is_whole(value) and value <= 5),
+    "samples": ("a whole number from 1", is_whole),
+    "top": ("a whole number from 1", is_whole),
+    "steps": ("a whole number from 1", is_whole),
+    "severity": ("1, 2, 3, 4 or 5", lambda value: is_whole(value) and value <= 5),
     "corruption": (f"one of {', '.join(OFFICIAL)}", lambda value: value in OFFICIAL),
     "std": ("a number from 0", lambda value: _is_number(value) and value >= 0),
     "eps": ("a number from 0", lambda value: _is_number(value) and value >= 0),
@@ -66,8 +65,6 @@ _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "alpha": ("a number", _is_number),
     "share": ("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1),
     "strength": ("a number", _is_number),
-    "by": (f"one of {', '.join(METHODS)}", lambda value: value in METHODS),
-    "junk": (f"one of {', '.join(JUNK)}", lambda value: value in JUNK),
     "rule": (f"one of {', '.join(RULES)}", lambda value: value in RULES),
     "trim": (f"one of {', '.join(robust.losses.TRIMS)}", lambda value: value in robust.losses.TRIMS),
 }
@@ -93,6 +90,38 @@ class Evaluation(NamedTuple):
     rescaled: float | None = None
     top: int = 1
     worst_group: bool = False
+
+
+class Registered(NamedTuple):
+    """What a registered evaluation of images does.
+
+    Attributes:
+        prepare: changes the trained model in place; called with the model, the training samples, the seed of the run
+            and the arguments of the evaluation.
+        change: from the test samples to those that the model is tested on.
+    """
+
+    prepare: Callable[..., None]
+    change: Callable[[Split], Split]
+
+
+REGISTERED: dict[str, Registered] = {}
+
+
+def register_evaluation(
+    name: str, does: Registered, takes: Mapping[str, Check | None], required: Mapping[str, str] | None = None
+) -> None:
+    """Make an evaluation of images known by a name.
+
+    Args:
+        name: for recipes.
+        does: what it does.
+        takes: its arguments, each with what it must be, in words and as a test; None for one that the lab knows.
+        required: arguments without a default, each with an example.
+    """
+    REGISTERED[name], EVALUATIONS[name] = does, tuple(takes)
+    _VALUES.update({argument: check for argument, check in takes.items() if check is not None})
+    _REQUIRED.update(required or {})
 
 
 def parse_loss(text: str) -> Loss:
@@ -130,7 +159,11 @@ def parse_corruption(text: str) -> Callable[[Task, int], Task]:
 def parse_evaluation(text: str) -> Evaluation:
     """How the trained model is tested, such as ``noise(std=0.25)`` or ``bim(eps=0.03, samples=500)``."""
     name, arguments = parse_call(text, "'clean' or 'noise(std=0.25)'")
-    own = EVALUATIONS[known(name, EVALUATIONS, "evaluation")]
+    if name not in EVALUATIONS:
+        elsewhere = import_if_of_studies("evaluation", name)
+        if name not in EVALUATIONS:
+            raise ValueError(elsewhere or unknown("evaluation", name, EVALUATIONS))
+    own = EVALUATIONS[name]
     _check(text, arguments, (*own, *_EVERY), required=[key for key in own if key in _REQUIRED])
     given = {key: value for key, value in arguments.items() if key in own}
     common = {key: value for key, value in arguments.items() if key in _EVERY}

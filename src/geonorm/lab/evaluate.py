@@ -1,4 +1,4 @@
-"""The final test of a trained model: clean, with noise, degraded, attacked, adapted or without some channels."""
+"""The final test of a trained model: clean, with noise, degraded, attacked, without some channels, or as registered."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from ..analysis.pruning.channels import Drop, masked
 from ..analysis.pruning.prune import prune
 from ..introspect.scale_parts import parts_by_table, rescale
 from ..surgery import recalibrate
-from .adapt import adapt, other_camera
 from .batches import Inputs, in_order
-from .choices import ATTACKS, Evaluation
+from .choices import ATTACKS, REGISTERED, Evaluation
 from .data import DEGRADATIONS, Split, Task, degrade
 from .data.cifar_c import corrupted_images, opened
 from .train import correct
@@ -59,8 +58,8 @@ def _tested(model: nn.Module, task: Task, split: Split, how: Evaluation, seed: i
         rescale(model, parts_by_table(model.train()), how.rescaled)
     if how.recalibrated or how.rescaled is not None:
         recalibrate(model, Inputs(task.train, _BATCH), forward=lambda net, inputs: net(*inputs))
-    if how.name == "adapted":
-        adapt(model, task.train, seed, **how.arguments)
+    if how.name in REGISTERED:
+        REGISTERED[how.name].prepare(model, task.train, seed, **how.arguments)
     found: dict[str, Any] = {}
     drops: list[Drop] = []
     if how.name == "pruned":
@@ -85,8 +84,8 @@ def _changed(model: nn.Module, split: Split, how: Evaluation, seed: int) -> Spli
             for batch in in_order(replace(split, x=x), _BATCH)
         ]
         return replace(split, x=torch.cat(parts))
-    if how.name == "adapted":
-        return other_camera(split)
+    if how.name in REGISTERED:
+        return REGISTERED[how.name].change(split)
     return degrade(replace(split, x=x), how.name, seed=seed, **how.arguments)
 
 
@@ -119,7 +118,7 @@ def check_evaluation(task: Task, how: Evaluation) -> None:
     x = task.test.x
     if not x.is_floating_point():
         raise ValueError(f"expected floating-point inputs for the evaluation {how.name!r} (got {x.dtype}); use 'clean'")
-    if how.name in (*DEGRADATIONS, "adapted") and how.name != "noise" and x.dim() != 4:
+    if how.name in (*DEGRADATIONS, *REGISTERED) and how.name != "noise" and x.dim() != 4:
         raise ValueError(f"expected images for the evaluation {how.name!r} (got inputs of shape {tuple(x.shape[1:])})")
     if how.name not in ("noise", "pruned") and len(x) and not 0 <= float(x.min()) <= float(x.max()) <= 1:
         raise ValueError(

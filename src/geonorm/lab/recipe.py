@@ -16,7 +16,7 @@ from ..nn.specs import create_norm, parse_spec
 from .augment import AUGMENTS
 from .choices import known, parse_corruption, parse_evaluation, parse_loss, spelled
 from .extras import require
-from .models.newton import NEWTON
+from .repository import OF_STUDIES
 from .store import key_of
 
 OWN = "own"  # in the place of a norm: the model's own ones stay
@@ -26,8 +26,12 @@ DECAYS = ("constant", "linear", "cosine", "step")
 
 
 def _check_norm(spec: str) -> None:
-    if spec in (OWN, NEWTON):
+    if spec == OWN:
         return
+    if spec in OF_STUDIES["norm"]:
+        raise ValueError(
+            f"the norm {spec!r} is of a study: geonorm reproduce carries it out, in a clone of the repository"
+        )
     parsed = parse_spec(spec)
     if parsed.norm.build is not None:
         create_norm(parsed)  # a wrong argument shows now
@@ -53,8 +57,7 @@ class Recipe:
         data_options: its options.
         model: name of the network, see ``geonorm.lab.models.models()``; or ``file.py:function``.
         model_options: its options, such as width.
-        norms: specs, see ``geonorm.norms()``; ``"own"`` leaves the norms of a model of your own; ``"newton"`` is
-            AugNorm by Newton steps that autograd records, with a learned φ without bounds.
+        norms: specs, see ``geonorm.norms()``; ``"own"`` leaves the norms of a model of your own.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         corruptions: of the training samples: ``"clean"``, ``"offset(share=0.1)"``, ...
         evaluations: of the trained model: ``"clean"``, ``"noise(std=0.25)"``, ``"bim(eps=0.03)"``, ...; with
@@ -110,12 +113,15 @@ class Recipe:
 
     # Fields that older stores do not know: at these values they are no part of a run's key.
     LATER: ClassVar[Mapping[str, Any]] = {"clip_inputs": 0.0, "clip_gradients": 0.0, "skip_nonfinite": False}
+    # Norms that are no specs: the source of the runs builds them.
+    OTHER_NORMS: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for name, parse in _PARSERS.items():
             specs = tuple(spelled(spec) for spec in listed(name, getattr(self, name)))
             for spec in specs:
-                parse(spec)
+                if name != "norms" or spec not in self.OTHER_NORMS:
+                    parse(spec)
             self._set_once(name, specs)
         seeds = listed("seeds", self.seeds)
         for seed in seeds:

@@ -24,6 +24,7 @@ from .evaluate import check_evaluation, evaluate
 from .factories import as_task, is_own, with_norm
 from .loading import named_object
 from .models import create_model
+from .models.parts import MakeNorm
 from .one_line_error import one_line_error
 from .recipe import Run, of_a_study
 from .seeded_process import seeded_process
@@ -56,13 +57,18 @@ class Named(Source):
             return with_norm(named_object(run["model"], "model")(**run["model_options"]), run["norm"])
         return create_model(
             run["model"],
-            run["norm"],
+            self.norm(run),
             classes=task.classes,
             input_shape=task.input_shape,
             mean=task.mean,
             std=task.std,
             **run["model_options"],
         )
+
+    def norm(self, run: Run) -> str | MakeNorm:
+        """The norm for a network of this library."""
+        spec: str = run["norm"]
+        return spec
 
 
 @lru_cache(maxsize=2)

@@ -1,14 +1,3 @@
-"""A data folder of its own for every test."""
+"""The data folder of these tests."""
 
-from pathlib import Path
-
-import pytest
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    data = tmp_path / "data"
-    data.mkdir()
-    monkeypatch.setenv("GEONORM_DATA", str(data))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return data
+from helpers.data_folder import folder as folder

@@ -60,20 +60,6 @@ def test_one_file_holds_the_graphs_of_the_collection(name: str) -> None:
     assert looks(real(name, layout="one-file")) == looks(real(name))
 
 
-def test_compas() -> None:
-    task = real("compas", target="two_year_recid")
-    assert (task.pool().y == 1).sum() == 3251  # ProPublica's count
-    assert (len(task.train), len(task.test)) == (5049, 2165)
-
-
-@pytest.mark.slow
-def test_adult() -> None:
-    task = real("adult")
-    assert (len(task.train), len(task.test)) == (32561, 16281)
-    assert (task.train.y == 1).sum() == 7841  # 24.08 %: adult.names
-    assert (task.test.y == 1).sum() == 3846
-
-
 @pytest.mark.slow
 def test_cifar100_subset() -> None:
     task = real("cifar100_subset", test_size=500)

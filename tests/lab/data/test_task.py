@@ -87,18 +87,13 @@ def test_subpopulations() -> None:
 
 def test_sources(folder: Path) -> None:
     found = {source.name: source for source in sources()}
-    assert [name for name, source in found.items() if source.at_hand] == [
-        "digits",
-        "subpopulations",
-        "stripes",
-        "regular_graphs",
-    ]
-    assert "celeba/list_attr_celeba.txt" in found["celeba"].where
-    assert str(folder) in found["celeba"].where
+    at_hand = [name for name, source in found.items() if source.at_hand]
+    assert at_hand == ["digits", "subpopulations", "stripes", "regular_graphs"]
+    assert "MUTAG/raw/MUTAG_A.txt" in found["mutag"].where
+    assert str(folder) in found["mutag"].where
     assert all(source.how for source in found.values() if not source.at_hand)
-    (folder / "adult").mkdir()
-    (folder / "adult" / "adult.data").touch()
-    assert next(source for source in sources() if source.name == "adult").where == str(folder / "adult" / "adult.data")
+    (folder / "cifar-100-python").mkdir()
+    assert next(source for source in sources() if source.name == "cifar100").where == str(folder / "cifar-100-python")
 
 
 @pytest.mark.parametrize("name", [source.name for source in sources() if source.how])
@@ -123,7 +118,7 @@ def test_unknown_names_and_options(folder: Path, monkeypatch: pytest.MonkeyPatch
         load("subpopulations", train_size=0)
     monkeypatch.setenv("GEONORM_DATA", str(folder / "nowhere"))
     with pytest.raises(DataError, match=r"GEONORM_DATA names .*nowhere, which is no folder"):
-        load("adult")
+        load("mutag")
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,15 +127,3 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ImportError, match=r"scikit-learn is needed here and not installed: pip install 'geonorm\[lab\]'"
     ):
         load("digits")
-
-
-def test_regular_graphs() -> None:
-    pytest.importorskip("torch_geometric")
-    task = load("regular_graphs", train_size=12, test_size=6)
-    for graph in task.train.x:
-        degree = torch.bincount(graph.edge_index[0], minlength=len(graph.x))
-        assert torch.equal(degree, torch.bincount(graph.edge_index[1], minlength=len(graph.x)))
-        assert (degree == 2 * (int(graph.y) + 1)).all()
-        assert len(graph.edge_index.unique(dim=1).T) == len(graph.edge_index.T), "an edge stands twice"
-    with pytest.raises(ValueError, match="classes to be a whole number from 2 to 7"):
-        load("regular_graphs", classes=8)

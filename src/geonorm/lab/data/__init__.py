@@ -4,7 +4,7 @@ from .corrupt import MINORITY_GROUPS, SPURIOUS_GROUPS, corrupt, corrupt_task
 from .degrade import DEGRADATIONS, degrade
 from .errors import DataError
 from .images import ImageFiles
-from .sources import Checked, Source, check, check_name, fetch, find_source, load, sources
+from .sources import Checked, Source, check, check_name, fetch, find_source, load, register, sources
 from .task import Split, Task, clipped
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "fetch",
     "find_source",
     "load",
+    "register",
     "sources",
 ]

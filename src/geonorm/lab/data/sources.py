@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...nn.specs import unknown
-from . import adult, celeba, cifar, cifar_c, civil_comments, compas, embedded, image_folder, stripes, tu_graphs
-from . import regular_graphs as regular
+from ..repository import import_beside, import_if_of_studies
+from . import cifar, cifar_c, embedded, image_folder, stripes, tu_graphs
 from .download import ARCHIVES
 from .download import fetch as download
 from .errors import DataError
@@ -54,7 +54,6 @@ _KNOWN: dict[str, _Known] = {
     "digits": _Known("1797 digits of 8×8 pixels (scikit-learn)", embedded.digits),
     "subpopulations": _Known("two Gaussian classes, a spurious feature, a minority", embedded.subpopulations),
     "stripes": _Known("images of stripes, made on the spot; their direction is the class", stripes.stripes),
-    "regular_graphs": _Known("graphs whose nodes have equal degrees, which are the class", regular.regular_graphs),
     **{
         name: _Known(
             line,
@@ -71,7 +70,6 @@ _KNOWN: dict[str, _Known] = {
     "cifar10c": _Known(
         "CIFAR-10, tested on the official corrupted images", cifar_c.cifar10c, cifar_c.PLACES, cifar_c.HOW
     ),
-    "celeba": _Known("faces, blond or not, 16 overlapping groups", celeba.celeba, celeba.PLACES, celeba.HOW),
     "image_folder": _Known(
         "images in ImageNet's layout", image_folder.image_folder, image_folder.PLACES, image_folder.HOW
     ),
@@ -84,25 +82,31 @@ _KNOWN: dict[str, _Known] = {
             ("proteins", "1113 proteins as graphs"),
         )
     },
-    "compas": _Known("7214 people, will they offend again; as in DORO", compas.compas, compas.PLACES, compas.HOW),
-    "adult": _Known("48842 people, income over 50,000 dollars", adult.adult, adult.PLACES, adult.HOW),
-    "civilcomments": _Known(
-        "comments as given features, toxic or not; as in WILDS",
-        civil_comments.civil_comments,
-        civil_comments.PLACES,
-        civil_comments.HOW,
-    ),
 }
 
 
+def register(name: str, line: str, load: Callable[..., Task], places: tuple[str, ...] = (), how: str = "") -> None:
+    """Make data known by a name.
+
+    Args:
+        name: for ``load`` and for recipes.
+        line: what they are.
+        load: gives the task; its arguments are the options of the data.
+        places: where they are looked for in a data folder; none for data that need no file.
+        how: how to get them.
+    """
+    _KNOWN[name] = _Known(line, load, places, how)
+
+
 def sources() -> list[Source]:
-    """All data that ``load`` knows.
+    """All data that ``load`` knows; in a clone of the repository, those of the studies too.
 
     Examples:
         >>> from geonorm.lab.data import sources
         >>> next(source for source in sources() if source.name == "digits").at_hand
         True
     """
+    import_beside("studies")
     return [find_source(name) for name in _KNOWN]
 
 
@@ -173,7 +177,9 @@ def load(name: str, **options: Any) -> Task:
 def check_name(name: str, options: Collection[str] = ()) -> None:
     """Raise if there are no such data, or they have no such option; the closest name is told."""
     if name not in _KNOWN:
-        raise DataError(unknown("data", name, _KNOWN))
+        elsewhere = import_if_of_studies("data", name)
+        if name not in _KNOWN:
+            raise DataError(elsewhere or unknown("data", name, _KNOWN))
     able = list(inspect.signature(_KNOWN[name].load).parameters)
     strange = [option for option in options if option not in able]
     if strange:

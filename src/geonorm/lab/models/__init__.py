@@ -1,13 +1,9 @@
 """Networks with a normalization as an argument."""
 
-from .create import create_model, models, why_not
+from .create import Model, create_model, models, register, why_not
 from .deep_resnet import DeepResNet
-from .densenet import DenseNet121
-from .efficientnet import EfficientNetB0
 from .graph import GraphNet
 from .mlp import MLP
-from .mobilenet import MobileNetV2
-from .newton import NewtonNorm
 from .parts import ACTIVATIONS, make_activation
 from .resnet import CifarResNet, resnet20
 from .vgg import VGG
@@ -18,14 +14,12 @@ __all__ = [
     "VGG",
     "CifarResNet",
     "DeepResNet",
-    "DenseNet121",
-    "EfficientNetB0",
     "GraphNet",
-    "MobileNetV2",
-    "NewtonNorm",
+    "Model",
     "create_model",
     "make_activation",
     "models",
+    "register",
     "resnet20",
     "why_not",
 ]

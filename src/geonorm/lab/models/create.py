@@ -12,13 +12,10 @@ from ...nn.specs import Spec, parse_spec, unknown
 from ...robust import Standardize
 from ...surgery import convert
 from ...surgery.placement import attach, build_before
+from ..repository import import_beside, import_if_of_studies
 from .deep_resnet import resnet18, resnet101
-from .densenet import DenseNet121
-from .efficientnet import EfficientNetB0
 from .graph import GraphNet
 from .mlp import MLP
-from .mobilenet import MobileNetV2
-from .newton import NEWTON
 from .resnet import resnet20
 from .vgg import vgg16, vgg19
 
@@ -45,7 +42,8 @@ class Model(NamedTuple):
     norms_first: bool = False
 
 
-def _on_images(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+def on_images(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    """``Model.build`` of a network that takes the number of channels."""
     return lambda shape, norm, **options: build(norm, channels=shape[0], **options)
 
 
@@ -58,28 +56,11 @@ _MODELS = {
     model.name: model
     for model in [
         Model("mlp", "multilayer perceptron, 2 × 64", MLP, "features", (1, 8, 8)),
-        Model("resnet20", "CIFAR ResNet-20 (He et al.), 3×3 stem", _on_images(resnet20), "images", _CIFAR),
-        Model("resnet18", "ResNet-18, 3×3 stem; stem=imagenet for 7×7", _on_images(resnet18), "images", _CIFAR),
-        Model("resnet101", "ResNet-101, 3×3 stem; stem=imagenet for 7×7", _on_images(resnet101), "images", _CIFAR),
-        Model("vgg16", "VGG-16 with norms, one linear layer", _on_images(vgg16), "images", _CIFAR),
-        Model("vgg19", "VGG-19 with norms, one linear layer", _on_images(vgg19), "images", _CIFAR),
-        Model("mobilenetv2", "MobileNet-V2, 3×3 stem of stride 1", _on_images(MobileNetV2), "images", _CIFAR),
-        Model(
-            "densenet121",
-            "DenseNet-121, 3×3 stem of stride 1",
-            _on_images(DenseNet121),
-            "images",
-            _CIFAR,
-            norms_first=True,
-        ),
-        Model(
-            "efficientnetb0",
-            "EfficientNet-B0, 3×3 stem of stride 1",
-            _on_images(EfficientNetB0),
-            "images",
-            _CIFAR,
-            "silu",
-        ),
+        Model("resnet20", "CIFAR ResNet-20 (He et al.), 3×3 stem", on_images(resnet20), "images", _CIFAR),
+        Model("resnet18", "ResNet-18, 3×3 stem; stem=imagenet for 7×7", on_images(resnet18), "images", _CIFAR),
+        Model("resnet101", "ResNet-101, 3×3 stem; stem=imagenet for 7×7", on_images(resnet101), "images", _CIFAR),
+        Model("vgg16", "VGG-16 with norms, one linear layer", on_images(vgg16), "images", _CIFAR),
+        Model("vgg19", "VGG-19 with norms, one linear layer", on_images(vgg19), "images", _CIFAR),
         Model("gcn", "graph convolutional network, 5 × 64 (torch_geometric)", _on_graphs("gcn"), "graphs", (7,)),
         Model("gin", "graph isomorphism network, 5 × 64 (torch_geometric)", _on_graphs("gin"), "graphs", (7,)),
     ]
@@ -94,14 +75,20 @@ _AXES = {
 }
 
 
+def register(model: Model) -> None:
+    """Make a network known by its name."""
+    _MODELS[model.name] = model
+
+
 def models() -> list[tuple[str, str]]:
-    """All known networks: name, and one line of what it is.
+    """All known networks: name, and one line of what it is; in a clone of the repository, those of the studies too.
 
     Examples:
         >>> from geonorm.lab.models import models
         >>> dict(models())["vgg16"]
         'VGG-16 with norms, one linear layer'
     """
+    import_beside("studies")
     return [(model.name, model.line) for model in _MODELS.values()]
 
 
@@ -119,8 +106,6 @@ def why_not(name: str, norm: str | Spec) -> str:
         >>> why_not("mlp", "in")
         "'in' is over instance, which 'mlp' on features cannot have; it takes norms over batch, group, layer, weights"
     """
-    if norm == NEWTON:
-        return ""
     model, spec = _model(name), parse_spec(norm)
     if model.inputs == "graphs" and spec.norm.before:
         return f"{spec.norm.name!r} stands before Linear and Conv layers, and {name!r} has graph convolutions"
@@ -151,13 +136,12 @@ def create_model(
     """A network by name.
 
     The same seed gives the same first weights under every norm. Norms that stand before an operation (``pop``) or on
-    its weight (``wn``) come through ``geonorm.convert`` from the network with BatchNorm. The last norm of DenseNet has
-    no operation of its own and stays BatchNorm under ``pop``.
+    its weight (``wn``) come through ``geonorm.convert`` from the network with BatchNorm. A norm without an
+    operation behind it, as the last of DenseNet, stays BatchNorm under ``pop``.
 
     Args:
         name: see ``models()``.
-        norm: a spec, see ``geonorm.norms()``; a callable from channels to a layer; or ``"newton"``, AugNorm
-            by Newton steps with a learned φ without bounds.
+        norm: a spec, see ``geonorm.norms()``; or a callable from channels to a layer.
         activation: by name; without it the network's own.
         classes: number of outputs.
         input_shape: of one sample: (channels, height, width) or (features,); without it the network's usual one.
@@ -182,7 +166,7 @@ def create_model(
         raise ValueError("expected both mean and std, or neither")
     if place not in _PLACES:
         raise ValueError(f"expected place to be one of {', '.join(_PLACES)} (got {place!r})")
-    spec = parse_spec(norm) if isinstance(norm, str) and norm != NEWTON else None
+    spec = parse_spec(norm) if isinstance(norm, str) else None
     if spec is not None and why_not(name, spec):
         raise ValueError(why_not(name, spec))
     moved = spec is not None and ((spec.norm.before and place != "behind") or spec.norm.build is None)
@@ -208,5 +192,7 @@ def create_model(
 
 def _model(name: str) -> Model:
     if name not in _MODELS:
-        raise ValueError(unknown("network", name, _MODELS))
+        elsewhere = import_if_of_studies("network", name)
+        if name not in _MODELS:
+            raise ValueError(elsewhere or unknown("network", name, _MODELS))
     return _MODELS[name]

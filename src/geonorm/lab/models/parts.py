@@ -8,7 +8,6 @@ from typing import TypeAlias
 from torch import nn
 
 from ...nn import create_norm
-from .newton import NEWTON, NewtonNorm
 
 MakeNorm: TypeAlias = Callable[[int], nn.Module]
 
@@ -45,8 +44,6 @@ def norm_maker(norm: str | MakeNorm, dim: int = 2) -> MakeNorm:
     """A constructor of norm layers from a spec; a callable of the channel count stays as it is."""
     if not isinstance(norm, str):
         return norm
-    if norm == NEWTON:
-        return lambda channels: NewtonNorm(channels, learned=True)
     make: MakeNorm = create_norm(norm, dim=dim)
     return make
 

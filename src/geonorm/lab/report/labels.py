@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from ...nn.specs import parse_call
 from ..choices import ATTACKS
-from ..models.newton import NEWTON
 from ..recipe import OWN
 from ..results import Column
 from ..statistics import LEVEL
@@ -28,7 +27,6 @@ _NORMS = {
     "median": "median BatchNorm",
     "midrange": "midrange BatchNorm",
     "pop": "POP-Norm",
-    NEWTON: "AugNorm by Newton steps",
     "wn": "weight normalization",
     "ws": "weight standardization",
     "sn": "spectral normalization",

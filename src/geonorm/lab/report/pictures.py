@@ -10,7 +10,6 @@ import torch
 
 from ...functional import center
 from ...nn.specs import create_norm, parse_spec
-from ..models.newton import NEWTON
 from ..recipe import OWN
 
 _SAMPLE = (0.6, 0.9, 1.0, 1.2, 1.5, 1.8, 7.0)  # one of the values is an outlier
@@ -46,8 +45,6 @@ def line_of(norm: str) -> str:
     """What a norm is, in one line."""
     if norm == OWN:
         return "the norms of the model as it was written"
-    if norm == NEWTON:
-        return "AugNorm by eight Newton steps from the mean, recorded by autograd, with a learned φ without bounds"
     try:
         return parse_spec(norm).norm.line
     except ValueError:

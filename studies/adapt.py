@@ -8,10 +8,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ..surgery import convert, recalibrate
+from geonorm.lab.batches import Inputs
+from geonorm.lab.choices import Registered, is_whole, register_evaluation
+from geonorm.lab.data import Split, corrupt
+from geonorm.lab.data.corrupt import JUNK
+from geonorm.surgery import convert, recalibrate
+
 from .adapt_norms import IABN, MedBN, replace_norms
-from .batches import Inputs
-from .data import Split, corrupt
 
 SAMPLES = 2048  # training images of the other domain, without labels
 _FACTORS, _OFFSETS = (0.3, 0.4, 0.5), (0.5, 0.3, 0.1)  # of red, green and blue
@@ -22,7 +25,7 @@ def other_camera(split: Split) -> Split:
 
     Examples:
         >>> import torch
-        >>> from geonorm.lab.adapt import other_camera
+        >>> from studies.adapt import other_camera
         >>> from geonorm.lab.data import Split
         >>> white = Split(torch.ones(1, 3, 2, 2), torch.zeros(1, dtype=torch.int64))
         >>> other_camera(white).x[0, :, 0, 0]
@@ -104,3 +107,15 @@ METHODS: dict[str, Callable[[nn.Module, Inputs], None]] = {
     "iabn_measured": _measured_instances,
     "guard": _guarded,
 }
+
+
+def register() -> None:
+    """Make the evaluation ``adapted`` known to the lab."""
+    takes = {
+        "by": (f"one of {', '.join(METHODS)}", lambda value: value in METHODS),
+        "junk": (f"one of {', '.join(JUNK)}", lambda value: value in JUNK),
+        "share": None,
+        "strength": None,
+        "batch": ("a whole number from 1", is_whole),
+    }
+    register_evaluation("adapted", Registered(adapt, other_camera), takes, required={"by": "guard"})

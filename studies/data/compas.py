@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from ..extras import require
-from .places import find
+from geonorm.lab.data.places import find
+from geonorm.lab.data.task import Split, Task, statistics
+from geonorm.lab.extras import require
+
 from .tables import check_length, column, one_of, read_rows
-from .task import Split, Task, statistics
 
 PLACES = (
     "compas/compas-two-years.csv.xz",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from .parts import MakeNorm, make_activation, norm_maker, scaled
+from geonorm.lab.models.parts import MakeNorm, make_activation, norm_maker, scaled
 
 # Expansion, channels, blocks, stride of the first block. Strides as in kuangliu/pytorch-cifar: 1 up to 24 channels.
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -52,7 +52,7 @@ class MobileNetV2(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from geonorm.lab.models import MobileNetV2
+        >>> from studies.models.mobilenet import MobileNetV2
         >>> MobileNetV2(width=0.1, depth=0.3)(torch.randn(2, 3, 32, 32)).shape
         torch.Size([2, 10])
     """

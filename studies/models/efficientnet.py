@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .parts import MakeNorm, make_activation, norm_maker, scaled
+from geonorm.lab.models.parts import MakeNorm, make_activation, norm_maker, scaled
 
 # Expansion, channels, blocks, kernel, stride of the first block.
 _STAGES = (
@@ -100,7 +100,7 @@ class EfficientNetB0(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from geonorm.lab.models import EfficientNetB0
+        >>> from studies.models.efficientnet import EfficientNetB0
         >>> EfficientNetB0(width=0.2, depth=0.3)(torch.randn(2, 3, 32, 32)).shape
         torch.Size([2, 10])
     """

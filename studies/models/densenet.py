@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .parts import MakeNorm, make_activation, norm_maker, scaled
+from geonorm.lab.models.parts import MakeNorm, make_activation, norm_maker, scaled
 
 _BLOCKS = (6, 12, 24, 16)
 
@@ -42,7 +42,7 @@ class DenseNet121(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from geonorm.lab.models import DenseNet121
+        >>> from studies.models.densenet import DenseNet121
         >>> DenseNet121(width=0.1, depth=0.1)(torch.randn(2, 3, 32, 32)).shape
         torch.Size([2, 10])
     """

@@ -7,10 +7,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .errors import DataError
-from .places import find
+from geonorm.lab.data.errors import DataError
+from geonorm.lab.data.places import find
+from geonorm.lab.data.task import Split, Task, statistics
+
 from .tables import check_length, read_rows
-from .task import Split, Task, statistics
 
 PLACES = ("adult/adult.data", "adult/adult.data.xz")
 HOW = (

@@ -22,7 +22,7 @@ class MedBN(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from geonorm.lab.adapt_norms import MedBN
+        >>> from studies.adapt_norms import MedBN
         >>> layer = MedBN(torch.nn.BatchNorm2d(1))
         >>> _ = layer(torch.tensor([0.0, 1.0, 5.0]).view(3, 1, 1, 1))
         >>> layer.center, layer.variance.round(decimals=2)
@@ -63,7 +63,7 @@ class IABN(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from geonorm.lab.adapt_norms import IABN
+        >>> from studies.adapt_norms import IABN
         >>> norm = torch.nn.BatchNorm2d(1).eval()
         >>> x = torch.randn(4, 1, 8, 8)
         >>> torch.allclose(IABN(norm, k=100)(x), norm(x))

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..extras import require
-from .task import Split, Task
+from geonorm.lab.data.task import Split, Task
+from geonorm.lab.extras import require
 
 
 def regular_graphs(train_size: int = 300, test_size: int = 300, classes: int = 3, seed: int = 0) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-NEWTON = "newton"  # its name among the norms of a recipe, with a learned φ
+NEWTON = "newton"  # its name among the norms of a study, with a learned φ
 
 
 class NewtonNorm(nn.Module):
@@ -24,7 +24,7 @@ class NewtonNorm(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from geonorm.lab.models import NewtonNorm
+        >>> from studies.models.newton import NewtonNorm
         >>> NewtonNorm(3)(torch.randn(8, 3)).shape
         torch.Size([8, 3])
     """

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import geonorm
-from geonorm.lab.adapt import METHODS, adapt, other_camera
-from geonorm.lab.adapt_norms import IABN, MedBN, replace_norms
 from geonorm.lab.batches import Inputs
 from geonorm.lab.choices import parse_evaluation
 from geonorm.lab.data import Split, Task
 from geonorm.lab.evaluate import check_evaluation, evaluate
+from studies.adapt import METHODS, adapt, other_camera
+from studies.adapt_norms import IABN, MedBN, replace_norms
 
 IMAGES = Split(torch.rand(96, 3, 6, 6, generator=torch.Generator().manual_seed(0)), torch.arange(96) % 2)
 

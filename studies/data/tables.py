@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from .errors import DataError
+from geonorm.lab.data.errors import DataError
 
 T = TypeVar("T")
 

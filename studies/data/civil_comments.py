@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from .arrays import read_array
-from .errors import DataError
-from .places import find
+from geonorm.lab.data.arrays import read_array
+from geonorm.lab.data.errors import DataError
+from geonorm.lab.data.places import find
+from geonorm.lab.data.task import Split, Task, statistics
+
 from .tables import column, one_of, read_rows
-from .task import Split, Task, statistics
 
 PLACES = ("civilcomments_v1.0/all_data_with_identities.csv", "civilcomments/all_data_with_identities.csv")
 HOW = (

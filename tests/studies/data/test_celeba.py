@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from geonorm.lab.data import DataError, celeba, load
+from geonorm.lab.data import DataError, load
 from helpers import corrupt_files
+from studies.data import celeba
 
 Image = pytest.importorskip("PIL.Image")
 HEADER = ["Attractive", "Bald", "Blond_Hair", "Male", "Straight_Hair", "Wavy_Hair", "Young"]

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .errors import DataError
-from .images import MEAN, STD, ImageFiles
-from .places import find
-from .task import Split, Task, drawn
+from geonorm.lab.data.errors import DataError
+from geonorm.lab.data.images import MEAN, STD, ImageFiles
+from geonorm.lab.data.places import find
+from geonorm.lab.data.task import Split, Task, drawn
 
 PLACES = ("celeba/list_attr_celeba.txt",)
 HOW = (

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from geonorm.lab.data import DataError, adult, compas, load
+from geonorm.lab.data import DataError, load
 from helpers import corrupt_files
+from studies.data import adult, compas
 
 COMPAS = (
     "id,sex,age,race,juv_fel_count,juv_misd_count,juv_other_count,priors_count,c_charge_degree,is_recid,two_year_recid"
