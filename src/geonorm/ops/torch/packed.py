@@ -43,7 +43,9 @@ _ROWS = Axes((1,))
 def supports(of: Inputs, groups: Grouping, rule: Rule) -> bool:
     """Whether a normalization can be computed here."""
     x = of.x
-    if type(of.phi) is not float or not 1 < of.phi < 2 or of.weight is not None or groups.joint or not x.numel():
+    if type(of.phi) is not float or not 1 < of.phi < 2 or of.weight is not None or groups.joint:
+        return False
+    if not x.dim() or not x.numel():
         return False
     if rule.power != 2 or rule.scale_first or rule.guard is not None or rule.sweeps is not None:
         return False
@@ -65,9 +67,9 @@ class _Packing:
         self.kept = [d for d in range(x.dim()) if d not in groups.dims]
         self.order = [*self.kept, *groups.dims]
         self.members = math.prod([x.shape[d] for d in groups.dims])
-        self.shape = x.shape
-        first = x.shape[self.kept[0]] if self.kept else 1
-        self.per_index = x.numel() // max(1, first)
+        self.first = x.shape[self.kept[0]] if self.kept else 1  # size of the dimension that blocks cut
+        self.per_index = x.numel() // self.first
+        self.step = max(1, _BLOCK // self.per_index)
 
     def view(self, value: Tensor) -> Tensor:
         """A tensor like x with the kept dimensions first."""
@@ -76,16 +78,14 @@ class _Packing:
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
         """Slices of the first dimension of ``view``, and of the groups."""
-        first = self.shape[self.kept[0]] if self.kept else 1
-        step, rows = max(1, _BLOCK // self.per_index), self.per_index // self.members
-        for start in range(0, first, step):
-            stop = min(first, start + step)
+        rows = self.per_index // self.members
+        for start in range(0, self.first, self.step):
+            stop = min(self.first, start + self.step)
             yield slice(start, stop), slice(start * rows, stop * rows)
 
     def buffers(self, number: int, dtype: torch.dtype) -> list[Tensor]:
         """Memory for the values of one block each."""
-        first = self.shape[self.kept[0]] if self.kept else 1
-        size = self.per_index * min(first, max(1, _BLOCK // self.per_index))
+        size = self.per_index * min(self.first, self.step)
         return [torch.empty(size, dtype=dtype, device="cpu") for _ in range(number)]
 
     def rows_of(self, value: Tensor, groups: Tensor) -> Tensor:
