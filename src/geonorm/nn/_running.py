@@ -218,12 +218,11 @@ class RunningNormLayer(NormLayer):
         Copies of the buffers where there may be a backward, which a later update must not break.
         """
         mean, var = self._needed_statistics()
-        alpha, removed = self._alpha(), self._current(CENTER)
-        keep = torch.is_grad_enabled()
+        alpha, removed, keep = self._alpha(), self._current(CENTER), torch.is_grad_enabled()
+        if keep:
+            removed = removed.clone()
         if isinstance(alpha, Tensor) or alpha != 1:
             removed = removed * alpha
-        elif keep:
-            removed = removed.clone()
         if self._buffers["running_scale"] is not None:
             scale = self._current(SCALE)
             return removed, scale.clone() if keep else scale, self.weight, self.bias
