@@ -114,8 +114,9 @@ def normalize_backward(
         full = problem.per_group_shape(of.phi.shape, x.shape, groups.dims, "phi")
         parts[0] = by_phi.sum_to_size(full).reshape(of.phi.shape)
     for i, part in enumerate(parts):
-        if part is not None and (part.shape != of[1 + i].shape or part.dtype != of[1 + i].dtype):
-            parts[i] = part.sum_to_size(of[1 + i].shape).to(of[1 + i].dtype)  # the parameter was expanded
+        value = of[1 + i]
+        if part is not None and isinstance(value, Tensor) and (part.shape != value.shape or part.dtype != value.dtype):
+            parts[i] = part.sum_to_size(value.shape).to(value.dtype)  # the parameter was expanded
     return laid_out(dx, of.x), *parts, None
 
 
