@@ -1,4 +1,4 @@
-# Every target sets up what it needs on first use; a second call goes straight to work.
+# Every target installs what it needs on first use.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -12,7 +12,7 @@ OPTIONS ?=
 .DEFAULT_GOAL := help
 .PHONY: help run test test-full test-compat test-native-asan lint bench reproduce docs dist setup clean
 
-help:  ## this list
+help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(READY)  ## compare eight norms on digits, clean and with broken samples: two minutes
@@ -20,13 +20,13 @@ run: $(READY)  ## compare eight norms on digits, clean and with broken samples: 
 
 test: $(TOOLS)  ## the quick tests, under five minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
-	GEONORM_BACKEND=torch $(BIN)/python -m pytest -q -m "not slow" tests/functional/test_aug_norm.py
+	GEONORM_BACKEND=torch $(BIN)/python -m pytest -q -m "not slow" tests/functional/test_aug.py
 
 test-full: $(TOOLS)  ## all tests, slow ones included, on the kernels and on torch
 	GEONORM_BACKEND=native $(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=full $(TESTS)
 	GEONORM_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=full $(TESTS)
 
-test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision, torchattacks and transformers, in an environment of their own
+test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision, torchattacks, transformers and Lightning, in a separate environment
 	$(COMPAT)/bin/python -m pytest tests/third_party -p no:cacheprovider $(TESTS)
 
 test-native-asan: $(TOOLS)  ## 20,000 native calls under AddressSanitizer and UBSan
@@ -40,19 +40,19 @@ lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## speed as ratios to torch's own; writes the tables of the docs
+bench: $(READY)  ## measure speed relative to torch's layers; writes the tables of the docs
 	$(BIN)/python -m benchmarks.run
 
-reproduce: $(READY)  ## a table or figure of the papers: STUDY=NAME, or none for the list; OPTIONS="--preset paper"
+reproduce: $(READY)  ## run a table or figure of the papers: STUDY=NAME (no STUDY: list them); OPTIONS="--preset paper"
 	$(BIN)/geonorm reproduce $(or $(STUDY),--list) $(OPTIONS)
 
 docs: $(VENV)/.ready-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-dist: $(VENV)/.ready-dist  ## wheel and sdist, into dist/
+dist: $(VENV)/.ready-dist  ## build wheel and sdist into dist/
 	$(BIN)/python -m build --outdir dist
 
-setup: $(TOOLS)  ## create .venv and install what the other targets need, but for test-compat
+setup: $(TOOLS)  ## create .venv and install what the other targets need, except test-compat
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) $(COMPAT) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -65,17 +65,17 @@ $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/geonorm/csrc/*)
 	@touch $@
 
 $(TOOLS): $(READY)
-	@echo "Installing what tests and checks need (once; about a minute) ..."
+	@echo "Installing the tools for tests and checks (once; about a minute) ..."
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,lab,test,compat,lint,docs,dist]"
-	$(BIN)/pip install --quiet --no-deps pytorchcv # it asks for torchvision, which the models in the tests do not need
+	$(BIN)/pip install --quiet --no-deps pytorchcv # it depends on torchvision, which the models in the tests do not need
 	@touch $@
 
-# Apart from the others: where torchvision is only half installed, its presence breaks other packages.
+# A separate environment, because a partly working torchvision breaks other packages.
 $(COMPAT)/.ready: pyproject.toml constraints.txt
 	@echo "Setting up $(COMPAT) (once; about two minutes) ..."
 	$(PYTHON) -m venv $(COMPAT)
 	$(COMPAT)/bin/pip install --quiet --constraint constraints.txt torch
-	$(COMPAT)/bin/pip install --quiet --constraint constraints.txt --editable ".[test]" timm torchvision torchattacks transformers
+	$(COMPAT)/bin/pip install --quiet --constraint constraints.txt --editable ".[test]" timm torchvision torchattacks transformers accelerate lightning
 	@touch $@
 
 $(VENV)/.ready-docs: $(READY)

@@ -1,4 +1,4 @@
-"""Compiles the native kernels beside the Python files, where there is a compiler. Everything else: pyproject.toml."""
+"""Compiles the native kernels if there is a compiler. All other metadata is in pyproject.toml."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ LIBRARY = Path("geonorm") / "ops" / "cpu" / "libgeonorm.so"
 
 
 class BuildWithKernels(build_py):
-    """The usual build, and the shared library. Without a compiler geonorm installs all the same and runs on torch."""
+    """The usual build, and the shared library. Without a compiler geonorm is installed too, and runs on torch."""
 
     def run(self) -> None:
         super().run()
@@ -35,12 +35,12 @@ class WithLibrary(Distribution):
     """A package that holds a compiled library, so that its files go to the root of the wheel."""
 
     def has_ext_modules(self) -> bool:
-        """Yes, though setuptools is not the one that compiles it."""
+        """Yes, although setuptools does not compile it."""
         return True
 
 
 class WheelOfThisPlatform(bdist_wheel):
-    """A wheel with a library in it fits one kind of machine, and any Python."""
+    """A wheel with a shared library: for one platform, and any Python."""
 
     def get_tag(self) -> tuple[str, str, str]:
         """Any Python 3, no ABI, this platform."""

@@ -1,1 +1,1 @@
-"""Scripts that measure: each writes what it found beside it, and its tables into the docs."""
+"""Measurement scripts: each stores its results in this folder, and writes its tables into the docs."""

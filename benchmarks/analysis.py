@@ -1,7 +1,7 @@
 """Tables and pictures of the pages on growth, curvature, pruning, robustness and spheres.
 
-``python -m benchmarks.analysis`` trains small networks on images that are drawn here (ten patterns under noise), on one
-thread in about three minutes.
+``python -m benchmarks.analysis`` trains small networks on synthetic images (ten patterns with noise), on one thread in
+about three minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IMAGES = DOCS / "images"
 
 
 def images(samples: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Ten smooth patterns, shifted, under noise, in [0, 1]."""
+    """Ten smooth patterns, shifted, with noise, in [0, 1]."""
     patterns = torch.randn(10, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     patterns = nn.functional.interpolate(patterns, size=(16, 16), mode="bilinear")
     generator = torch.Generator().manual_seed(seed)

@@ -1,7 +1,7 @@
 """The comparison of ``make run`` as a table of the docs: eight norms on digits, clean and with broken samples.
 
-``python -m benchmarks.digits`` carries it out in two minutes, or reads ``out/compare.sqlite`` where ``make run`` has
-done so; another file of results may be named.
+``python -m benchmarks.digits`` runs it in two minutes, or reads ``out/compare.sqlite`` if ``make run`` has written it;
+the argument may name another results file.
 """
 
 from __future__ import annotations

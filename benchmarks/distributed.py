@@ -1,4 +1,4 @@
-"""What statistics over several processes cost: collectives and bytes counted, times as ratios to the layer alone.
+"""The cost of statistics over several processes: counts of collectives and bytes, and times relative to one process.
 
 ``python -m benchmarks.distributed`` starts two gloo processes, one thread each; under two minutes on a quiet machine.
 """
@@ -63,10 +63,10 @@ def work(rank: int, size: int, store: str, queue: Any) -> None:
 
 
 def measure(name: str, make: Callable[[], nn.Module], batch: Tensor, size: int) -> list[dict[str, Any]]:
-    """Each norm alone and over the group, in shuffled order, the same in every process."""
+    """Each norm alone and over the group, in a shuffled order that is the same in every process."""
     models: dict[tuple[str, bool], nn.Module] = {("torch's BatchNorm", False): make()}
     alone = len(list(make().children())) == 1
-    for spec in SPECS[:-1] if alone else SPECS:  # POP-Norm needs an operation to stand before
+    for spec in SPECS[:-1] if alone else SPECS:  # POP-Norm needs an operation after it
         for joint in (False, True):
             models[spec, joint] = model = make()
             geonorm.convert(model, spec)
@@ -110,7 +110,7 @@ def step(model: nn.Module, batch: Tensor) -> None:
 
 
 def count(model: nn.Module, batch: Tensor) -> tuple[int, int, int]:
-    """Collectives of a forward and of a backward, and the bytes that this process hands to them."""
+    """Collectives of a forward and of a backward, and the bytes that this process sends."""
     reduce, gather, calls = dist.all_reduce, dist.all_gather, [0, 0]
 
     def sent(values: Tensor) -> None:

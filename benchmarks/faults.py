@@ -1,6 +1,6 @@
-"""Planted faults: each is put into a healthy network, and ``geonorm.analysis.diagnose`` is asked what is wrong.
+"""Planted faults: each is put into a healthy network, which ``geonorm.analysis.diagnose`` then examines.
 
-``python -m benchmarks.faults`` writes ``faults.csv`` beside it, and the table and the picture of
+``python -m benchmarks.faults`` writes ``faults.csv``, and the table and the picture of
 ``docs/analysis/diagnose.md``.
 """
 
@@ -34,7 +34,7 @@ Planted = tuple[nn.Module, list[Any]]
 
 
 class Fault(NamedTuple):
-    """What is done to the network, the kind of finding it should be, the layer it should name, and options."""
+    """A fault: the change to the network, the expected kind of finding, the layer it should name, and options."""
 
     what: str
     kind: str
@@ -44,7 +44,7 @@ class Fault(NamedTuple):
 
 
 def images(number: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Ten classes of blurred patterns under noise."""
+    """Ten classes of blurred patterns with noise."""
     patterns = torch.randn(10, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, 10, (number,), generator=generator)
@@ -96,7 +96,7 @@ def _trained(name: str) -> nn.Module:
 
 
 def healthy(name: str = "ResNet, BatchNorm") -> Planted:
-    """A network without a fault, and batches to look at it with."""
+    """A network without a fault, and batches to examine it with."""
     return copy.deepcopy(_trained(name)), [images(64, seed=1000)[0]]
 
 
@@ -199,7 +199,7 @@ def _copy_row(x: Tensor) -> object:
 
 
 def _twin_outputs(model: nn.Module, batches: list[Tensor]) -> Planted:
-    """Two channels that are equal on the data, by weights that differ where the data are 0."""
+    """Two channels with equal outputs on the data, and weights that differ only where the data are 0."""
     model = healthy("MLP, BatchNorm")[0]
     batches = [batch.clone() for batch in batches]
     for batch in batches:
@@ -313,7 +313,7 @@ FAULTS = [
 
 
 class Outcome(NamedTuple):
-    """What ``diagnose`` said about one planted fault."""
+    """The result of ``diagnose`` for one planted fault."""
 
     fault: str
     expected: str
@@ -334,7 +334,7 @@ def ask(fault: Fault) -> tuple[Diagnosis, Outcome]:
 
 
 def hits_of(told: Diagnosis, fault: Fault) -> list[Finding]:
-    """The findings that tell the fault: as a cause, or as what follows from one."""
+    """The findings that report the fault, as a cause or as a consequence."""
     everything = [f for cause in told.findings for f in (cause, *cause.consequences)]
     return [f for f in everything if f.kind == fault.kind and fault.layer in (f.layer, *f.layers)]
 
@@ -366,7 +366,7 @@ SHOWN = (
 
 
 def picture() -> None:
-    """The page of a network with some of the faults, as Chromium shows it."""
+    """A screenshot of the page for a network with some of the faults, by Chromium."""
     chromium = shutil.which("chromium")
     if chromium is None:
         print("no Chromium: the picture of the page is left as it is")

@@ -1,6 +1,6 @@
-"""Planted faults that show when a network is used: in its data, its answers, its signal and its training.
+"""Planted faults that appear when a network is used: in its data, its outputs, its signal and its training.
 
-Part of ``faults.py``, which runs them. Networks are small and fixed; ``random_faults.py`` draws others at random.
+Part of ``faults.py``, which runs them. Networks are small and fixed; ``random_faults.py`` uses random ones.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Planted = tuple[nn.Module, list[Any]]
 
 
 class InUse(NamedTuple):
-    """What is done, the kind of finding it should be, the layer that should be named, and options of ``diagnose``."""
+    """A fault: the change, the expected kind of finding, the layer it should name, and options of ``diagnose``."""
 
     what: str
     kind: str
     layer: str
     plant: Callable[[], Planted]
-    mend: str
+    fix: str
     options: Mapping[str, Any] = MappingProxyType({})
 
 
 def points(number: int, seed: int, classes: int = 5, features: int = 24) -> tuple[Tensor, Tensor]:
-    """Classes around points of a table."""
+    """Tabular data: classes around random points."""
     places = 0.6 * torch.randn(classes, features, generator=torch.Generator().manual_seed(7))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, classes, (number,), generator=generator)
@@ -37,7 +37,7 @@ def points(number: int, seed: int, classes: int = 5, features: int = 24) -> tupl
 
 
 def sequences(number: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Sequences of 12 vectors whose mean tells the class."""
+    """Sequences of 12 vectors; their mean determines the class."""
     x, labels = points(number, seed, features=16)
     noise = torch.randn(number, 12, 16, generator=torch.Generator().manual_seed(seed + 1))
     return x[:, None] + noise, labels
@@ -133,7 +133,7 @@ def trained(name: str, batches: int = 4) -> Planted:
 
 
 def _with(name: str, change: Callable[[Any, list[Any]], Any]) -> Callable[[], Planted]:
-    """A trained network, changed; what ``change`` gives back, if anything, are the batches."""
+    """A trained network, changed by ``change``, which may return new batches."""
 
     def plant() -> Planted:
         model, batches = trained(name)

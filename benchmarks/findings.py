@@ -1,4 +1,4 @@
-"""The tables of docs/findings.md, from what is stored: ``python -m benchmarks.findings`` writes them."""
+"""The tables of docs/findings.md from stored results: ``python -m benchmarks.findings`` writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from studies.page import markdown
 from studies.verdicts import Verdict
 
 PAGE = DOCS / "findings.md"
-# By paper: the page of a study, and the claim on it.
+# For each paper, the pages of studies and claims on them.
 MAIN = {
     "augnorm": [
         ("augnorm-cifar", "A small VGG-19: AugNorm at φ=1.5 matches BatchNorm"),
@@ -49,7 +49,7 @@ MAIN = {
         ("popnorm-kappa", "Sigmoid: κ=16 is too much: κ=4 ends with a lower training loss"),
         (
             "popnorm-kappa",
-            "Sigmoid: κ=4 ends with a lower training loss than κ=1 with all first weights/4 and all rates/16",
+            "Sigmoid: κ=4 ends with a lower training loss than κ=1 with all initial weights/4 and all rates/16",
         ),
         ("popnorm-ablation", "Sigmoid: POP-Norm trains faster than BatchNorm"),
         ("popnorm-theory", "Sigmoid: BatchNorm's mean removal is destroyed (mean²/rms² over 0.5)"),
@@ -90,7 +90,7 @@ def table(paper: str) -> str:
 
 @cache
 def verdicts() -> dict[tuple[str, str], Verdict]:
-    """All of them, by page and claim."""
+    """All verdicts, by page and claim."""
     return {
         (study.name if found.preset == "laptop" else f"{study.name}-{found.preset}", one.claim): one
         for study, found in all_stored(DOCS.parent / "results")

@@ -1,7 +1,7 @@
-"""The gallery of planted faults: what ``diagnose`` says of each, and code that mends it, run here.
+"""The gallery of planted faults: the output of ``diagnose`` for each, and code that fixes it, run here.
 
-``python -m benchmarks.gallery`` takes half a minute and writes ``docs/analysis/gallery.md``. A mend that leaves its
-finding is an error.
+``python -m benchmarks.gallery`` takes half a minute and writes ``docs/analysis/gallery.md``. It raises if a finding
+remains after its fix.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _RECALIBRATE = "geonorm.recalibrate(model, batches)"
 _INVARIANT = f"project_scale_invariant(model.train(), radius=1.0)    # of geonorm.optim\n{_RECALIBRATE}"
 _GROUPS = 'geonorm.convert(model, "auggroup(groups=8)")           # needs no batch'
 
-# Of each fault the code that mends it. `checkpoint` is the state_dict from before it happened.
-ROOMS: dict[str, dict[str, str]] = {
+# The code that fixes each fault. `checkpoint` is a state_dict from before it happened.
+SECTIONS: dict[str, dict[str, str]] = {
     "Channels that do nothing": {
         "γ of a channel is 1e-6": "model.norm.weight.data[3] = 1.0    # or remove it: geonorm.analysis.remove_channels",
         "weights of a channel times 1e-6": f"nn.init.kaiming_uniform_(model.conv.weight.data[3:4])\n{_RECALIBRATE}",
@@ -62,7 +62,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "two BatchNorms in a row": "model.norm = model.norm[0]",
         "one BatchNorm in two places": f"model.blocks[0].norm2 = nn.BatchNorm2d(8)\n{_RECALIBRATE}",
     },
-    "In use": {fault.what: fault.mend for fault in IN_USE},
+    "In use": {fault.what: fault.fix for fault in IN_USE},
     "Numbers": {
         "a NaN in a convolution's weight": "model.load_state_dict(checkpoint)    # from before it happened",
         "roots of negative numbers in front of a norm": "model[2] = nn.Softplus()    # whatever has no NaN",
@@ -76,26 +76,26 @@ ROOMS: dict[str, dict[str, str]] = {
 
 
 class Shown(NamedTuple):
-    """One picture of the gallery."""
+    """One entry of the gallery."""
 
     fault: str
     said: str
-    mend: str
+    fix: str
     left: list[str]
 
 
-def show(fault: Fault, mend: str) -> Shown:
-    """Plant a fault, ask, mend it, and ask again."""
+def show(fault: Fault, fix: str) -> Shown:
+    """Plant a fault, diagnose, fix it, and diagnose again."""
     torch.manual_seed(0)
     model, batches = fault.plant(*faults.healthy())
     told = diagnose(model, batches, **fault.options)
     inside = {"model": model, "batches": batches, "nn": nn, "torch": torch, "geonorm": geonorm}
     inside |= {"checkpoint": faults.healthy()[0].state_dict(), "project_scale_invariant": project_scale_invariant}
-    exec(mend, inside)
+    exec(fix, inside)
     after = diagnose(inside["model"], inside["batches"], **fault.options)
     if faults.hits_of(after, fault):
-        raise AssertionError(f"{fault.what}: the mend leaves it\n{after}")
-    return Shown(fault.what, said(told, fault), mend, sorted({f"{f.layer}: {f.kind}" for f in after.alarms()}))
+        raise AssertionError(f"{fault.what}: still there after the fix\n{after}")
+    return Shown(fault.what, said(told, fault), fix, sorted({f"{f.layer}: {f.kind}" for f in after.alarms()}))
 
 
 def said(told: Diagnosis, fault: Fault) -> str:
@@ -107,7 +107,7 @@ def said(told: Diagnosis, fault: Fault) -> str:
 
 
 def entry(shown: Shown) -> str:
-    """Its part of the page."""
+    """The entry as Markdown."""
     name = shown.fault[0].upper() if shown.fault[0].isascii() else shown.fault[0]
     lines = [
         f"### {name}{shown.fault[1:]}",
@@ -119,7 +119,7 @@ def entry(shown: Shown) -> str:
         "Fixed by",
         "",
         "```py",
-        shown.mend,
+        shown.fix,
         "```",
         "",
     ]
@@ -132,8 +132,8 @@ def main() -> None:
     torch.set_num_threads(1)
     by_name = {fault.what: fault for fault in faults.FAULTS}
     parts = []
-    for room, mends in ROOMS.items():
-        parts += [f"## {room}\n", *[entry(show(by_name[what], mend)) for what, mend in mends.items()]]
+    for section, fixes in SECTIONS.items():
+        parts += [f"## {section}\n", *[entry(show(by_name[what], fix)) for what, fix in fixes.items()]]
     put(PAGE, "gallery", "\n".join(parts))
 
 

@@ -1,6 +1,6 @@
-"""How exact the gradient of a deep network is in float32: ResNet-20 under several norms, against float64.
+"""Accuracy of the gradient of a deep network in float32: ResNet-20 with several norms, compared with float64.
 
-``python -m benchmarks.gradients`` writes ``gradients.csv`` beside it and the table of ``docs/limits.md``. It needs no
+``python -m benchmarks.gradients`` writes ``gradients.csv`` and the table of ``docs/limits.md``. It needs no
 data, and takes some minutes on one thread.
 """
 
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         rounding: computed in float32 instead.
-        one_ulp: still in float64, each value of the input moved to a neighbour in float32, up or down at random.
+        one_ulp: in float64, with each value of the input moved to a neighbouring float32 number, up or down at random.
     """
 
     norm: str
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 def gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Of the loss by all parameters, in float64."""
+    """The gradient of the loss for all parameters, in float64."""
     model = copy.deepcopy(model).to(x.dtype).train()
     nn.functional.cross_entropy(model(x), y).backward()
     return torch.cat([p.grad.double().flatten() for p in model.parameters() if p.grad is not None])

@@ -1,6 +1,6 @@
-"""What the lab's runner costs over a bare training loop of the same model, batches and tests: one number for the docs.
+"""The overhead of the lab's runner over a plain training loop with the same model, batches and tests, for the docs.
 
-``python -m benchmarks.lab`` takes CPU time, in shuffled order; two minutes on a quiet machine.
+``python -m benchmarks.lab`` measures CPU time, in shuffled order; two minutes on a quiet machine.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def main() -> None:
 
 
 def cost(recipe: Recipe, rounds: int) -> dict[str, float]:
-    """Epoch by epoch in turns, since the machine changes its pace; with new models now and then, since where their
-    tensors happen to lie in memory makes a model faster or slower by as much as is measured here."""
+    """The overhead. Epochs alternate, because the speed of the machine varies. Models are rebuilt now and then, because
+    the place of their tensors in memory changes the time by as much as the overhead."""
     run = recipe.runs()[0]
     task = Named().task(run)
     ratios, epochs, once = [], [], []
@@ -88,7 +88,7 @@ def model_of(run: Run, task: Task) -> nn.Module:
 
 
 class Bare:
-    """The loop that one would write by hand, with its loss and a test after every epoch."""
+    """A plain training loop, with its loss and a test after every epoch."""
 
     def __init__(self, model: nn.Module, task: Task) -> None:
         self.model, self.task, self.done = model, task, 0
@@ -108,7 +108,7 @@ class Bare:
 
 
 def rest(run: Run, training: Training, store: Store) -> None:
-    """What the runner does once in a run, beside its epochs: a claim, the curve, the final figures, the result."""
+    """The work of the runner once per run, besides its epochs: the claim, the curve, the final figures, the result."""
     store.claim(run.key)
     store.epochs(run.key, [Epoch(i + 1, {"loss": 0.0, "accuracy": 0.0}, 0.0) for i in range(SMALL.epochs)])
     found = evaluate(training.model, training.task, parse_evaluation("clean"), 0, training.tested)

@@ -1,4 +1,4 @@
-"""What a Monitor costs: a recorded training step of ResNet-20 against a plain one, in one process and shuffled order.
+"""The cost of a Monitor: a recorded training step of ResNet-20 against a plain one, in one process, in shuffled order.
 
 ``python -m benchmarks.monitor`` takes about a minute and writes its line into docs/analysis/growth.md.
 """
@@ -39,7 +39,7 @@ def training(every: int | None) -> Callable[[], None]:
 
 
 def cpu_seconds(call: Callable[[], None], times: int = 1) -> float:
-    """Of this process, per call: neighbours on a shared machine do not count."""
+    """CPU time of this process per call, so that other processes on the machine do not count."""
     start = time.process_time()
     for _ in range(times):
         call()
@@ -58,7 +58,7 @@ def main() -> None:
             times[name].append(cpu_seconds(work[name]))
     ratios = [recorded / plain for recorded, plain in zip(times["recorded"], times["plain"], strict=True)]
     low, ratio, high = statistics.quantiles(ratios, n=4)
-    # In all other steps there are no hooks: what is left is the call itself.
+    # Steps that are not recorded have no hooks: only the call itself takes time.
     monitor = Monitor(nn.Linear(2, 2), every=10**9)
     monitor.step()
     idle = cpu_seconds(monitor.step, 10_000) / statistics.median(times["plain"])

@@ -1,4 +1,4 @@
-"""Text between the marks of a page: ``<!-- name -->`` and ``<!-- end -->``."""
+"""Replacing text between the marks of a page, ``<!-- name -->`` and ``<!-- end -->``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ END = "<!-- end -->\n"
 
 
 def put(page: Path, mark: str, text: str) -> None:
-    """Replace what stands between a mark and the next end; the page must have both."""
+    """Replace the text between a mark and the next end; raises unless the page has both."""
     start = f"<!-- {mark} -->\n"
     head, found, rest = page.read_text(encoding="utf-8").partition(start)
     _, end, tail = rest.partition(END)

@@ -1,7 +1,7 @@
-"""The pictures of the pages on concepts, each computed and drawn anew: the same bytes every time.
+"""The pictures of the pages on concepts, recomputed and redrawn with the same bytes every time.
 
 ``python -m benchmarks.pictures`` takes a quarter of a minute and writes ``docs/images``. Values are rounded before they
-are drawn, so that the last digits of a sum show nowhere.
+are drawn, so that rounding errors do not change a picture.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def plain(axes: Any, title: str, across: str, up: str = "") -> None:
 
 
 def one_outlier() -> Figure:
-    """Where the center of 20 values goes when one of them moves away."""
+    """The center of 20 values as one of them moves away."""
     x = torch.randn(20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     places = torch.linspace(0, 30, 61, dtype=torch.float64)
     moved = x.repeat(len(places), 1)
@@ -65,7 +65,7 @@ def one_outlier() -> Figure:
 
 
 def spreads() -> Figure:
-    """What each spread says of normal values among which more and more are outliers, or zeros."""
+    """Each spread of normal values, as more and more of them are outliers, or zeros."""
     generator = torch.Generator().manual_seed(0)
     clean = torch.randn(4000, generator=generator, dtype=torch.float64)
     order = torch.randperm(4000, generator=generator)
@@ -83,12 +83,12 @@ def spreads() -> Figure:
     ):
         for kind, options, name, colour in kinds:
             if kind == "robust" and options and value:
-                continue  # the floor acts among zeros alone
+                continue  # the floor only matters among zeros
             seen = []
             for share in shares:
                 x = clean.clone()
                 x[order[: round(share * len(x))]] = value
-                scale = math.sqrt(math.pi / 2) if kind == "mean_abs" else 1.0  # so that normal values give 1 throughout
+                scale = math.sqrt(math.pi / 2) if kind == "mean_abs" else 1.0  # so that all are 1 for normal values
                 seen.append(scale * float(spread(x, kind, **options)))
             axes.plot([100 * share for share in shares], rounded(seen), color=colour, label=name)
         axes.legend(frameon=False, fontsize=9)
@@ -112,14 +112,14 @@ def broken_samples() -> Figure:
             aside = [at + 0.22 * (2 * i / max(1, len(runs) - 1) - 1) for i in range(len(runs))]
             axes.plot(aside, runs, "o", color=TEAL if norm == "guardbn" else GREY, markersize=4.5)
         plain(axes, title, "", "test accuracy, %" if place == 0 else "")
-        axes.set_xticks(range(len(names)), list(names.values()), fontsize=8.5)
+        axes.set_xticks(range(len(names)), list(names.values()), fontsize=7.5)
         axes.set_xlim(-0.6, len(names) - 0.4)
         axes.set_ylim(0, 103)
     return drawing
 
 
 def samples_and_ball() -> Figure:
-    """Samples, the ball around their joint center and the pull; and what broken samples do to a deviation."""
+    """Samples, the ball around their joint center and the pull; and the effect of broken samples on a deviation."""
     generator = torch.Generator().manual_seed(4)
     drawing = figure(11.4, 3.6)
     ball, far, many = drawing.subplots(1, 3, width_ratios=(1.25, 1, 1))
@@ -159,7 +159,7 @@ def samples_and_ball() -> Figure:
 
 
 def deviation(clean: Tensor, number: int, size: float, k: float | None) -> float:
-    """The mean deviation of the channels, after the guard, if so many samples are multiplied."""
+    """The mean deviation of the channels, after the guard if ``k`` is given, with ``number`` samples multiplied."""
     x = clean.clone()
     x[:number] *= size
     x = x if k is None else guard(x, k).output
@@ -167,7 +167,7 @@ def deviation(clean: Tensor, number: int, size: float, k: float | None) -> float
 
 
 def sphere() -> Figure:
-    """Three values make a point. Where a norm puts it: on a circle, on a sphere, and where γ and β move that."""
+    """Three values as a point: a norm puts it onto a circle or a sphere, which γ and β scale and move."""
     values = 0.8 * torch.randn(3, 300, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     values[2] *= 0.5  # a batch of three, and 300 channels: a point for each channel
 
@@ -199,7 +199,7 @@ def sphere() -> Figure:
 
 
 def placement() -> Figure:
-    """BatchNorm behind the operation, POP-Norm in front of it, and what the next operation receives."""
+    """BatchNorm after the operation, POP-Norm before it, and the input of the next operation."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4096, 16, generator=generator, dtype=torch.float64)
     drawing = figure(9.2, 4.6)
@@ -244,7 +244,7 @@ def placement() -> Figure:
 
 
 def trained(decay: float, momentum: float = 0.0, steps: int = 1500) -> Growth:
-    """A small network with BatchNorm that learns ten directions under noise, watched."""
+    """A small network with BatchNorm that learns ten directions with noise, with a monitor."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)).double()
     optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=momentum, weight_decay=decay)
@@ -263,7 +263,7 @@ def trained(decay: float, momentum: float = 0.0, steps: int = 1500) -> Growth:
 
 
 def growth() -> Figure:
-    """The length of a normalized weight in training, and the learning rate that its direction feels."""
+    """The length of a normalized weight in training, and the effective learning rate of its direction."""
     drawing = figure(9.2, 3.4)
     sizes, rates = drawing.subplots(1, 2)
     for decay, colour, label in ((0.0, RUST, "no weight decay"), (5e-3, TEAL, "weight decay 0.005")):
@@ -296,7 +296,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 
 
 def draw(name: str, folder: Path) -> Path:
-    """One picture as a file."""
+    """Write one picture to a file."""
     path = folder / f"{name}.svg"
     torch.set_num_threads(1)
     with matplotlib.rc_context({"svg.hashsalt": "geonorm"}):

@@ -1,9 +1,8 @@
-"""How often ``diagnose`` is right: faults of random strength in random networks on random data, and healthy ones.
+"""How often ``diagnose`` is right, for faults of random strength in random networks on random data, and healthy ones.
 
-``python -m benchmarks.random_faults`` draws 200 faults and 100 healthy networks from one seed, asks ``diagnose`` once
-about each, writes ``random_faults.csv`` beside it, and the table of ``docs/analysis/diagnose.md``. It takes about ten
-minutes. The checks were written with ``faults.py`` in view; these cases were drawn afterwards by another rule, and
-no check was changed for them.
+``python -m benchmarks.random_faults`` draws 200 faults and 100 healthy networks from one seed, diagnoses each once,
+and writes ``random_faults.csv`` and the table of ``docs/analysis/diagnose.md``. It takes about ten minutes. The checks
+were developed on ``faults.py``; these cases were drawn afterwards by another rule, and no check was changed for them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 
 
 class Task:
-    """Labelled batches of one kind, with a difficulty of its own."""
+    """A source of labelled batches, of one kind and with a random difficulty."""
 
     def __init__(self, rng: random.Random, kind: str) -> None:
         self.kind, self.seed = kind, rng.randrange(10**6)
@@ -73,7 +72,7 @@ class Residual(nn.Module):
 
 
 class Pool(nn.Module):
-    """The mean over all but samples and channels."""
+    """The mean over all dimensions except samples and channels."""
 
     def __init__(self, last: bool) -> None:
         super().__init__()
@@ -84,7 +83,7 @@ class Pool(nn.Module):
 
 
 class PerToken(nn.Module):
-    """A norm over channels of (N, length, channels) that wants them in dimension 1."""
+    """A norm that expects channels in dimension 1, for inputs (N, length, channels)."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -104,7 +103,7 @@ class Recurrent(nn.Module):
 
 
 class GraphLayer(nn.Module):
-    """Every node takes the mean of its two neighbours on a ring."""
+    """A linear layer on each node and the mean of its two neighbours on a ring."""
 
     def __init__(self, into: int, out: int) -> None:
         super().__init__()
@@ -246,7 +245,7 @@ def healthy(rng: random.Random) -> Case:
     return Case(model, batches_of(rng, task), {})
 
 
-# Faults: each takes a random trained network and returns the case, and the layer that is at fault
+# Faults: each takes a random trained network, and returns the case and the faulty layer
 
 
 class Planted(NamedTuple):
@@ -552,7 +551,7 @@ def short_weights(rng: random.Random) -> Planted:
 
 
 def with_operation(rng: random.Random) -> tuple[Task, nn.Module, str, Any]:
-    """A network, and one of its operations right in front of a batch norm."""
+    """A network, and one of its operations right before a batch norm."""
     while True:
         task, model = start(rng)
         found = _before_norms(model)
@@ -668,7 +667,7 @@ def loud(rng: random.Random) -> Planted:
     return plain(rng, task, model, "", f"×{factor:.0e}")
 
 
-# What is planted, and the kinds of findings that tell it
+# The planted faults, and the kinds of findings that report them
 FAULTS: dict[str, tuple[Callable[[random.Random], Planted], tuple[str, ...]]] = {
     "inputs rescaled in evaluation": (scaled_inputs, ("stale statistics", "input not normalized")),
     "inputs shifted in evaluation": (shifted_inputs, ("stale statistics", "input not normalized")),
@@ -704,7 +703,7 @@ FAULTS: dict[str, tuple[Callable[[random.Random], Planted], tuple[str, ...]]] = 
 
 
 class Outcome(NamedTuple):
-    """What was planted and said; for healthy networks ``fault`` is empty, and ``found`` means: no alarm."""
+    """The planted fault and the findings; for healthy networks ``fault`` is empty, and ``found`` means no alarm."""
 
     number: int
     fault: str
@@ -714,7 +713,7 @@ class Outcome(NamedTuple):
 
 
 def ask(number: int, seed: int = SEED) -> Outcome:
-    """One case: faults first, then healthy networks."""
+    """The result for one case; the faults come first, then the healthy networks."""
     rng = random.Random(f"{seed}/{number}")
     torch.manual_seed(number)
     if number >= FAULTY:

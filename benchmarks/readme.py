@@ -1,4 +1,4 @@
-"""The table of results in the README, from what is stored: ``python -m benchmarks.readme`` writes it."""
+"""The table of results in the README, from stored results: ``python -m benchmarks.readme`` writes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ README = DOCS.parent / "README.md"
 
 
 def table() -> str:
-    """A row for each thing that was measured."""
+    """A row for each measurement."""
     clean, broken = (
         {norm: f"{fmean(runs):.1f} %" for norm, runs in norms.items()}
         for norms in json.loads(KEPT.read_text(encoding="utf-8"))["digits"]["result"].values()
@@ -56,14 +56,14 @@ def ratio(row: str) -> str:
 
 
 def instruction_set() -> str:
-    """Of the processor that the table of speed was measured on."""
+    """The instruction set of the processor that the table of speed was measured on."""
     said = re.search(r"^Measured on .*, (\w+)\.$", page("speed.md"), re.MULTILINE)
     assert said
     return said[1].upper()
 
 
 def name(page: str) -> str:
-    """Of a page in a link: that of its folder if it is the first in it."""
+    """The name of a page for a link; for an index page, that of its folder."""
     *folders, last = page.removesuffix(".md").split("/")
     return folders[-1] if last == "index" else last
 

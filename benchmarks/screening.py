@@ -1,6 +1,6 @@
-"""Planted faults in data: a share of the samples is broken, and ``geonorm.screen`` is asked which ones.
+"""Planted faults in data: some samples are broken, and ``geonorm.screen`` has to find them.
 
-``python -m benchmarks.screening`` writes ``screening.csv`` beside it and the tables of ``docs/guide/screen.md``. It
+``python -m benchmarks.screening`` writes ``screening.csv`` and the tables of ``docs/guide/screen.md``. It
 trains a small convolutional network on CIFAR-10 and MLPs on digits, COMPAS and Adult (in ``$GEONORM_DATA``), on one
 thread in about ten minutes.
 """
@@ -97,7 +97,7 @@ TABLES: dict[str, Break] = {
 
 
 class Outcome(NamedTuple):
-    """One data set with one kind of fault, and how many of its samples were named."""
+    """One data set with one kind of fault, and how many of its samples were reported."""
 
     data: str
     fault: str
@@ -148,7 +148,7 @@ def cifar() -> tuple[nn.Module, Tensor, Tensor]:
 
 
 def table_of(name: str, epochs: int) -> tuple[nn.Module, Tensor]:
-    """A network after some epochs, and all samples as rows, training samples first; columns scaled but for digits."""
+    """A network after some epochs, and all samples as rows, training samples first; columns scaled, except digits."""
     torch.manual_seed(0)
     task = load(name)
     x = torch.cat([task.train.tensor(), task.test.tensor()]).flatten(1)
@@ -175,7 +175,7 @@ def ask(data: str, model: nn.Module, x: Tensor, fault: str, plant: Break | None,
 
 
 def ask_adult() -> Outcome:
-    """Nothing is planted: 244 rows have a capital gain of 99999, which the others do not come near."""
+    """Nothing is planted: 244 rows have a capital gain of 99999, far above all others."""
     model, x = table_of("adult", 2)
     task = load("adult")
     raw = torch.cat([task.train.tensor(), task.test.tensor()])
@@ -186,7 +186,7 @@ def ask_adult() -> Outcome:
 
 
 def picture() -> None:
-    """The page of some images with faults of several kinds, as Chromium shows it."""
+    """A screenshot of the page for some images with faults of several kinds, by Chromium."""
     chromium = shutil.which("chromium")
     if chromium is None:
         print("no Chromium: the picture of the page is left as it is")
@@ -205,7 +205,7 @@ def picture() -> None:
 
 
 def percent(part: int, whole: int) -> str:
-    """In whole percent, but never 100 or 0 where a sample is missing or there."""
+    """A percentage without decimals, but 100 only if all are there and 0 only if none is."""
     if not whole:
         return "–"
     share = 100 * part / whole
@@ -226,7 +226,7 @@ def faults_table(outcomes: list[Outcome], data: str) -> str:
 
 
 def clean_table(outcomes: list[Outcome]) -> str:
-    """How many samples are named where nothing was planted, as Markdown."""
+    """How many samples are reported in data without planted faults, as Markdown."""
     lines = ["| unmodified data | samples | reported |", "| --- | --- | --- |"]
     lines += [f"| {o.data} | {o.samples:,} | {o.named:,} |" for o in outcomes if o.fault == CLEAN]
     for o in outcomes:

@@ -53,7 +53,7 @@ def studies() -> list[Study]:
 
 
 def study(name: str) -> Study:
-    """A study by name; a misspelt one is answered with the closest."""
+    """A study by name; the error for an unknown name suggests the closest."""
     home = import_module(f".{_HOMES[known(name, _HOMES, 'study')]}", __name__)
     found: Study = home.STUDY
     return found
@@ -69,16 +69,16 @@ def reproduce(
     workers: int | str | None = 1,
     progress: bool = False,
 ) -> Results:
-    """Run a study. Trainings in the store or in the results file are not repeated; the file is written in the end.
+    """Run a study. Trainings in the store or in the results file are not repeated; the file is written at the end.
 
     Args:
         name: of the study, see ``studies()``.
         preset: ``"laptop"`` or ``"paper"``.
-        smoke: hardly any work, on data made on the spot: shows that the preset runs.
-        seeds: how many, in place of the preset's own, counted from its first.
-        folder: for ``NAME/PRESET.jsonl`` and the store of unfinished work; a smoke has its own of both.
+        smoke: a minimal run on synthetic data, to show that the preset runs.
+        seeds: how many, instead of the preset's own, counted from its first.
+        folder: for ``NAME/PRESET.jsonl`` and the store of unfinished work; a smoke has its own ones.
         workers: as in ``executors.execute``; None for as many as there are cores.
-        progress: show on stderr how the runs get on.
+        progress: show progress on stderr.
     """
     chosen, folder = study(name), Path(folder)
     parts = chosen.plan(known(preset, PRESETS, "preset"))
@@ -92,7 +92,7 @@ def reproduce(
     found = results.collect(parts, store, chosen.curves, results.read(path), chosen.ends)
     done = {record.key for record in found.records}
     waiting = [run for recipe in parts.values() for run in recipe.runs() if run.key not in done]
-    try:  # all at once: processes that are started for every part would read the data anew each time
+    try:  # all parts at once, so that worker processes load the data only once
         outcome = orchestrate(waiting, store, StudySource(), workers=workers, progress=progress)
     finally:
         found = results.collect(parts, store, chosen.curves, found, chosen.ends)
@@ -103,7 +103,7 @@ def reproduce(
 
 
 def write_page(name: str, found: Results, folder: str | Path) -> Path:
-    """The page of a study from its results; its path. A smoke or another preset than the laptop's is in its name."""
+    """Write the page of a study; returns its path, which names a smoke and any preset other than the laptop's."""
     chosen = study(name)
     command = f"geonorm reproduce {name} --preset {found.preset}{_asked(chosen, found)}"
     titled = name if found.preset == PRESETS[0] else f"{name}-{found.preset}"
@@ -117,12 +117,12 @@ def write_page(name: str, found: Results, folder: str | Path) -> Path:
 
 
 def _with_seeds(recipe: StudyRecipe, number: int) -> StudyRecipe:
-    first = recipe.seeds[0]  # not always 0: settings may have been chosen with a seed that is left out
+    first = recipe.seeds[0]  # not always 0: a seed that was used to choose settings is left out
     return replace(recipe, seeds=tuple(range(first, first + number)))
 
 
 def _asked(chosen: Study, found: Results) -> str:
-    """The option that results with other seeds than the preset's own came from, where all parts have the same."""
+    """The option ``--seeds`` of results with another number of seeds than the preset, if all parts have the same."""
     parts = chosen.plan(found.preset)
     numbers = {len({record.choices["seed"] for record in found.of(part)}) for part in parts}
     own = {len(recipe.seeds) for recipe in parts.values()}
@@ -130,7 +130,7 @@ def _asked(chosen: Study, found: Results) -> str:
 
 
 def _missing(chosen: Study, found: Results) -> list[str]:
-    """Parts of a preset with trainings that are not done."""
+    """Parts of a preset with unfinished trainings."""
     done = {record.key for record in found.records}
     parts = chosen.plan(found.preset).items()
     return [part for part, recipe in parts if not done.issuperset(run.key for run in recipe.runs())]

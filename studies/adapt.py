@@ -1,4 +1,4 @@
-"""A trained BatchNorm network in another domain: its statistics measured again on images of which some are junk."""
+"""A trained BatchNorm network in another domain: statistics recomputed on images, some of which are junk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FACTORS, _OFFSETS = (0.3, 0.4, 0.5), (0.5, 0.3, 0.1)  # of red, green and blue
 
 
 def other_camera(split: Split) -> Split:
-    """The same images from a camera of less contrast and another tint: in every channel a factor and an offset.
+    """The same images from a camera with less contrast and another tint: a factor and an offset for each channel.
 
     Examples:
         >>> import torch
@@ -50,11 +50,11 @@ def adapt(
 
     Args:
         model: with BatchNorm2d.
-        split: images of the camera that it knows; some of them are taken with the other.
-        seed: of their choice, and of the junk among them.
+        split: images of the camera that it was trained on; some of them are converted to the other camera.
+        seed: of choosing these images, and of the junk among them.
         by: one of ``METHODS``.
         junk, share, strength: of ``corrupt``, on those images.
-        batch: so many of them are measured at a time.
+        batch: how many images are measured at a time.
     """
     if not any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
         raise ValueError("expected a model with BatchNorm2d to adapt (got none); use the norm 'bn'")
@@ -64,7 +64,7 @@ def adapt(
 
 
 def _nothing(model: nn.Module, batches: Inputs) -> None:
-    """The statistics stay those of the training."""
+    """Keep the statistics of the training."""
 
 
 def _plainly(model: nn.Module, batches: Inputs) -> None:

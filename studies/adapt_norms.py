@@ -1,4 +1,4 @@
-"""Two norms for test-time adaptation by other authors, from their published formulas, in the place of BatchNorm2d."""
+"""Two norms by other authors for test-time adaptation, from their published formulas; they replace BatchNorm2d."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 
 class MedBN(nn.Module):
-    """The median in the place of the mean (Park et al., MedBN, 2024).
+    """The median instead of the mean (Park et al., MedBN, 2024).
 
         μ_c = median over batch and positions of x_c          σ²_c = mean of (x_c − μ_c)²
 
-    In training mode it normalizes with these of the batch, and keeps their averages over batches; in evaluation it
+    In training mode it normalizes with those of the batch and keeps their averages over batches; in evaluation it
     normalizes with the averages.
 
     Args:
-        norm: the layer whose affine map it takes.
+        norm: the layer whose γ and β it uses.
 
     Examples:
         >>> import torch
@@ -54,12 +54,12 @@ class IABN(nn.Module):
         μ = μ̂ + ψ(μ̃ − μ̂; k·s_μ)        s_μ = √(σ̂²/L)             ψ(a; λ) = sign(a)·max(|a| − λ, 0)
         σ² = σ̂² + ψ(σ̃² − σ̂²; k·s_σ)    s_σ = σ̂²·√(2/(L − 1))
 
-    with the running statistics μ̂ and σ̂², those of one instance and channel μ̃ and σ̃², and L positions: only what
-    chance does not explain is corrected.
+    with the running statistics μ̂ and σ̂², those of one instance and channel μ̃ and σ̃², and L positions: only differences
+    beyond chance are corrected.
 
     Args:
-        norm: the layer whose affine map and running statistics it takes.
-        k: standard errors that are still chance.
+        norm: the layer whose γ, β and running statistics it uses.
+        k: how many standard errors count as chance.
 
     Examples:
         >>> import torch
@@ -78,7 +78,7 @@ class IABN(nn.Module):
         self.center, self.variance = norm.running_mean.clone(), norm.running_var.clone()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalized batch, each instance apart."""
+        """The normalized batch, each instance separately."""
         positions = x[0, 0].numel()
         own = x.flatten(2)
         chance = math.sqrt(2 / (positions - 1)) if positions > 1 else math.inf
@@ -89,7 +89,7 @@ class IABN(nn.Module):
 
 
 def replace_norms(model: nn.Module, make: Callable[[nn.BatchNorm2d], nn.Module]) -> int:
-    """Put other layers in the place of every BatchNorm2d, in place; how many there were."""
+    """Replace every BatchNorm2d of a model, in place; returns their number."""
     found = [(parent, name) for parent in model.modules() for name, child in parent.named_children() if _is_norm(child)]
     for parent, name in found:
         old = getattr(parent, name)
@@ -106,6 +106,6 @@ def _shrunk(value: Tensor, by: Tensor) -> Tensor:
 
 
 def _affine(x: Tensor, center: Tensor, variance: Tensor, layer: MedBN | IABN) -> Tensor:
-    """γ (x − μ)/√(σ² + ε) + β, with statistics by instance and channel, or of one row for all instances."""
+    """γ (x − μ)/√(σ² + ε) + β, with statistics per instance and channel, or one row for all instances."""
     factor = layer.weight * (variance + layer.eps).rsqrt()
     return x * factor[..., None, None] + (layer.bias - center * factor)[..., None, None]

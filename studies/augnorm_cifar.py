@@ -32,7 +32,7 @@ PUBLISHED = {
     "vgg19": {BATCH: "93.79 ± 0.11", FIXED: "93.77 ± 0.19", MEDIAN: "91.18 ± 0.14"},
     "efficientnetb0": {BATCH: "90.98 ± 0.24", FIXED: "91.11 ± 0.17", MEDIAN: "90.48 ± 0.36"},
 }
-MARGIN = {"paper": 0.5, "laptop": 2.0}  # points that still count as a match: a choice of ours, see _DIFFERS
+MARGIN = {"paper": 0.5, "laptop": 2.0}  # points within which two norms match: our choice, see _DIFFERS
 
 FULL = StudyRecipe(
     data="cifar10",

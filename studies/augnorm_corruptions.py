@@ -1,4 +1,4 @@
-"""Images made worse after the training: noise, blur, brightness and contrast, or the official CIFAR-10-C."""
+"""Accuracy on degraded test images: noise, blur, brightness and contrast, or the official CIFAR-10-C."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLES = 2000  # of the test images, per evaluation of the laptop preset
 
 
 def _ours() -> dict[str, list[str]]:
-    """Our own evaluations, by kind and in the order of their severity; the clean ones are of the same images."""
+    """Our own evaluations by kind, in the order of severity, on the same images as the clean evaluation."""
     few = f"samples={SAMPLES}"
     found = {kind: [f"{kind}(severity={one}, {few})" for one in SEVERITIES] for kind in DEGRADATIONS if kind != "noise"}
     noise = [f"noise(std={std:g}, {few})" for std in DEGRADATIONS["noise"]]

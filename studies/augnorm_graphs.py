@@ -14,20 +14,20 @@ from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Answer, Verdict, above, belo
 BATCH, GRAPH, FIXED, LEARNED = "bn", "graphnorm", "augbn(phi=1.5)", "diffphi"
 NORMS = {BATCH: "BatchNorm", GRAPH: "GraphNorm", FIXED: "AugNorm, φ=1.5", LEARNED: "AugNorm, φ learned"}
 SETS = {"mutag": "MUTAG", "ptc": "PTC", "proteins": "PROTEINS"}
-PUBLISHED = {  # Table 2, validation: BatchNorm's row is empty, and the first of two called GraphNorm must be it
+PUBLISHED = {  # Table 2, validation: BatchNorm's row is empty; the first of two rows called GraphNorm must be it
     "mutag": {BATCH: "89.3 ± 6.54", GRAPH: "90.38 ± 7.13", FIXED: "91.00 ± 7.06", LEARNED: "90.41 ± 6.55"},
     "ptc": {BATCH: "73.00 ± 6.84", GRAPH: "74.40 ± 6.31", FIXED: "74.15 ± 6.82", LEARNED: "72.42 ± 6.45"},
     "proteins": {BATCH: "79.15 ± 3.87", GRAPH: "79.78 ± 3.90", FIXED: "80.14 ± 3.81", LEARNED: "79.06 ± 4.29"},
 }
-PUBLISHED_TEST = {  # Table 1, testing, has holes: BatchNorm's row is one
+PUBLISHED_TEST = {  # Table 1, testing: some entries are missing, among them BatchNorm's row
     "mutag": {GRAPH: "83.48 ± 8.45", LEARNED: "82.00 ± 12.00"},
     "ptc": {GRAPH: "64.24 ± 4.70", FIXED: "63.13 ± 9.57"},
     "proteins": {GRAPH: "74.84 ± 3.96", FIXED: "75.20 ± 4.32", LEARNED: "75.56 ± 3.94"},
 }
 PROTOCOLS = {"text": "the paper's words", "code": "GraphNorm's code"}
 REGULAR, SMALL_BATCHES = "regular graphs, GIN", "mutag, batches of 8"
-MARGIN = 2.0  # points below GraphNorm that still count as comparable
-WHOLE = "(learn_alpha=false)"  # the center of each graph is removed in full
+MARGIN = 2.0  # points below GraphNorm within which a norm is comparable
+WHOLE = "(learn_alpha=false)"  # the whole center of each graph is removed
 SEEN = 40.0  # per cent of three classes: more than chance
 RENEWED = "clean(recalibrated=true)"
 REGULAR_NORMS = {
@@ -90,7 +90,7 @@ def _only_on_mutag(epochs: int) -> dict[str, StudyRecipe]:
     }
 
 
-# The ways to make one number of the folds.
+# Metrics: ways to reduce the epochs of a fold to one number.
 Metric = Callable[[list[Record]], dict[Pair, float]]
 
 
@@ -106,7 +106,7 @@ def best_common_epoch(records: list[Record]) -> dict[Pair, float]:
 
 
 def per_fold_maxima(records: list[Record]) -> dict[Pair, float]:
-    """Each fold at its own best epoch: the metric that the published figures look like, and the most flattering."""
+    """Each fold at its own best epoch: the metric that the published figures resemble, and the most flattering."""
     return {record.pair: 100 * max(record.curve["accuracy"]) for record in records}
 
 
@@ -117,17 +117,17 @@ def last_epochs(records: list[Record]) -> dict[Pair, float]:
 
 
 def new_statistics(records: list[Record]) -> dict[Pair, float]:
-    """Each fold after the last epoch, with running statistics measured anew."""
+    """Each fold after the last epoch, with recomputed running statistics."""
     return {record.pair: accuracy(RENEWED)(record) for record in records}
 
 
 def training(records: list[Record]) -> dict[Pair, float]:
-    """Training accuracy over all epochs: the sooner it rises, the higher."""
+    """Mean training accuracy over all epochs: the sooner it rises, the higher."""
     curves = {record.pair: record.curve["train_accuracy"] for record in records}
     return {pair: 100 * sum(values) / len(values) for pair, values in curves.items()}
 
 
-# Published figures are of a best epoch, and stand beside no other metric.
+# Published figures are those of a best epoch, so they are compared with these metrics only.
 BEST: dict[str, Metric] = {"best epoch of the mean": best_common_epoch, "best epoch of each fold": per_fold_maxima}
 METRICS = {**BEST, "mean of the last quarter": last_epochs, "last epoch, new statistics": new_statistics}
 
@@ -151,7 +151,7 @@ def read(results: Results) -> Page:
 
 
 def _folded(results: Results, part: str) -> Table:
-    """The metrics of one part, with what was published of it."""
+    """The metrics of one part, with the published figures."""
     data, _, protocol = part.partition(", ")
     published = [table.get(data, {}) if protocol in PROTOCOLS else {} for table in (PUBLISHED, PUBLISHED_TEST)]
     rows = []
@@ -238,13 +238,13 @@ _SAID = "§7.2, without a figure of this metric"
 
 
 def no_worse(one: dict[Pair, float], other: dict[Pair, float]) -> Answer:
-    """Whether one is less than the margin below the other, or above it."""
+    """Whether one is above the other, or below it by less than the margin."""
     answer = above({pair: value - other[pair] for pair, value in one.items()}, -MARGIN)
     return answer._replace(why=f"{better(one, other).why}; tested against −{MARGIN:g}")
 
 
 def _of_training(results: Results, part: str) -> list[Verdict]:
-    """What Figure 2 shows: norms over the batch rise more slowly, and do not get to the end."""
+    """The claims of Figure 2: with norms over the batch, accuracy rises more slowly and does not reach 100 %."""
     found = []
     for norm in (BATCH, FIXED):
         fast, slow = map(training, _paired(results, part, GRAPH, norm))
@@ -273,7 +273,7 @@ def _of_small_batches(results: Results) -> list[Verdict]:
         return []
     broken, kept = (sum(record.curve["train_accuracy"][-1] == 0 for record in group) for group in (free, bounded))
     ours = f"{broken} of {len(free)} folds end in NaN; {kept} of {len(bounded)} with our solver and φ within (1.2, 3)"
-    why = "counted; no training that ended in NaN guesses any training sample rightly"
+    why = "counted; no training that ended in NaN classifies any training sample correctly"
     claim = "MUTAG, batches of 8: a learned φ without bounds may end in NaN (Newton steps through autograd)"
     return [Verdict(claim, "§7.2, without figures", ours, HOLDS if broken else UNDECIDED, why)]
 

@@ -17,7 +17,7 @@ from .verdicts import OWN, Verdict, better, level
 
 PHIS = (1.0, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, math.inf)
 FEW_PHIS = (1.0, 1.5, 2.0, 4.0, math.inf)
-_TOLD = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, math.inf)  # at the axis: others would overlap
+_TOLD = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, math.inf)  # labels of the axis; more would overlap
 SPREADS = ("rms", "mean_abs", "robust")
 PEER = "ln"
 CORRUPTIONS = {
@@ -27,13 +27,13 @@ CORRUPTIONS = {
     "heavy_tails": "Heavy tails",
     "feature": "One pixel",
 }
-MARGIN = 1.0  # points that still count as a match on digits: about three of the 359 test samples
+MARGIN = 1.0  # points within which norms match on digits: about three of the 359 test samples
 NETWORK = {"laptop": "vgg19", "paper": "resnet18"}  # on CIFAR-10
-HALF = 50.0  # per cent: seeds on either side of it have little to do with their mean
+HALF = 50.0  # per cent: if seeds are on both sides of it, their mean says little
 
 
 def spec(phi: float, kind: str) -> str:
-    """The norm of a place on the grid."""
+    """The norm at a point of the grid."""
     return f"augbn(phi={phi:g}, spread={kind})"
 
 
@@ -95,7 +95,7 @@ def _of(results: Results, part: str, norm: str, corruption: str) -> dict[Pair, f
 
 
 def _split(values: dict[Pair, float]) -> str:
-    """Mean and deviation, and on which side of the half the seeds are if not all on one."""
+    """Mean and deviation; the number of seeds below half, if they are on both sides of it."""
     low = sum(value < HALF for value in values.values())
     return spread(values) + (f" ({low} of {len(values)} under {HALF:g})" if 0 < low < len(values) else "")
 
@@ -113,7 +113,7 @@ def _table(results: Results, part: str, title: str, kind: str) -> Table:
 
 
 def _chart(results: Results, part: str, kinds: list[str]) -> Chart:
-    """Over 1 − 1/φ, which has a place for ∞."""
+    """Accuracy over 1 − 1/φ, an axis that includes ∞."""
     places = {phi: 1 - 1 / phi for phi in _phis(part)}
     panels = {}
     for corruption in _corruptions(results, part):

@@ -39,13 +39,13 @@ AVERAGE = {  # published "average test accuracies across subpopulations"
     CVAR: ("83.70 ± 1.56", "84.07 ± 2.14", "82.95 ± 1.74"),
     CVAR_DORO: ("94.01 ± 0.58", "92.81 ± 0.65", "93.73 ± 1.00"),
 }
-# One verdict for the sets of a kind: the Gaussian ones were made so that the minority can be learned.
+# One verdict for all sets of a kind. The Gaussian ones were designed so that the minority can be learned.
 KINDS = {
     "CelebA": ("celeba",),
     "Gaussian classes": ("minority 5 %", "minority 1 %"),
     "COMPAS and Adult": ("compas", "adult"),
 }
-MARGIN = 2.0  # points that still count as level: the published averages spread by 0.4 to 2.8
+MARGIN = 2.0  # points within which averages are level: the published ones spread by 0.4 to 2.8
 
 SHIFT = StudyRecipe(norms=tuple(NORMS), losses=tuple(LOSSES), seeds=tuple(range(10)), batch_size=400)
 FACES = replace(
@@ -105,17 +105,17 @@ def _table(results: Results, part: str, word: str, figure: str, published: Mappi
 
 
 def _losses(results: Results, sets: Sequence[str]) -> Table:
-    """Where the training ended: whether the robust losses learned anything at all."""
+    """The final training losses, which show whether the robust losses learned anything at all."""
     rows = []
     for loss, name in LOSSES.items():
         of = [results.of(part, loss=loss, norm=BATCH) for part in sets]
         rows.append([name, *[spread([float(record.curve["loss"][-1]) for record in records], 3) for records in of]])
-    note = "Of the last epoch, with BatchNorm. A network that says ½ to everything has ln 2 = 0.693 under every loss."
+    note = "Of the last epoch, with BatchNorm. A network that always predicts ½ has ln 2 = 0.693 under every loss."
     return Table("Training loss", ["loss", *[SETS[part] for part in sets]], rows, note)
 
 
 def _exponents(results: Results, sets: Sequence[str]) -> Table:
-    """Where the learned φ ended; no verdict, since a few hundred steps hardly move it."""
+    """The final learned φ; without a verdict, since a few hundred steps hardly move it."""
     rows = []
     for loss, name in LOSSES.items():
         cells = [spread([_phi(record) for record in results.of(part, loss=loss, norm=LEARNED)], 4) for part in sets]
@@ -151,7 +151,7 @@ def _verdicts(results: Results, kind: str, sets: Sequence[str]) -> list[Verdict]
     }.items():
         for one, other in claims:
             if LEARNED in (one, other) and kind != "CelebA":
-                continue  # after so few steps it is φ=1.5 again
+                continue  # after so few steps φ is still 1.5
             of = {norm: _over_sets(results, sets, worst, norm, [loss]) for norm in (one, other)}
             if not of[one] or not of[other]:
                 continue

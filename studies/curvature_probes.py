@@ -1,6 +1,6 @@
-"""Probes of POP-Norm's theory: noise and sharpness of the loss, what arrives at the layers, and what κ does to them.
+"""Probes of POP-Norm's theory: noise and sharpness of the loss, the effect of activations, and the effect of κ.
 
-All read a copy of the model in training mode, with batch statistics: the function that the optimizer sees. The samples
+All use a copy of the model in training mode, with batch statistics: the function that is optimized. The samples
 are the same after every epoch and under every norm.
 """
 
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from geonorm.analysis import activation_effect, curvature, kappa_slopes
 from geonorm.lab.data import Task
 
-_SAMPLES = 64  # in the batch whose samples' gradients are taken one by one
-_INPUTS = 1024  # for the condition of inputs, which must not have fewer patches than directions
-_STEPS = 24  # products with the Hessian: its largest eigenvalue is certain to about a per cent by then
+_SAMPLES = 64  # in the batch for per-sample gradients
+_INPUTS = 1024  # for the condition of inputs, which needs more patches than directions
+_STEPS = 24  # products with the Hessian: enough to know its largest eigenvalue to about a per cent
 
 
 def sharpness(model: nn.Module, task: Task) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def sharpness(model: nn.Module, task: Task) -> dict[str, Any]:
 
 
 def arrival(model: nn.Module, task: Task) -> dict[str, Any]:
-    """By layer: share of the mean in the square of its input, rms of its input, and the division that is passed on."""
+    """For each layer: mean²/rms² of its input, rms of its input, and the division passed on."""
     found = activation_effect(*_read(model, task, _INPUTS)).operations
     return {
         "mean_share": [one.mean_share for one in found],
@@ -43,7 +43,7 @@ def arrival(model: nn.Module, task: Task) -> dict[str, Any]:
 
 
 def slopes(model: nn.Module, task: Task) -> dict[str, Any]:
-    """By layer behind a POP-Norm: slopes of log λ_max and of log variance of its weight against log κ."""
+    """For each layer after a POP-Norm: slopes of log λ_max and of log variance of its weight against log κ."""
     found = kappa_slopes(*_read(model, task, _SAMPLES), steps=_STEPS, tolerance=0.01).slopes
     return {
         "largest": [math.nan if one.largest is None else one.largest for one in found],

@@ -1,4 +1,4 @@
-"""What the geometry studies share: the paper's ResNet-101 on CIFAR, and a small ResNet on small images for a laptop."""
+"""Common parts of the geometry studies: the paper's ResNet-101 on CIFAR, and a small ResNet on small images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LABELS = {
     "ws": "weight standardization",
     "sn": "SpectralNorm",
 }
-FIRST = 1  # the first convolution of the first residual block and its norm, which the paper looks at; 0 is the stem
+FIRST = 1  # the first convolution of the first residual block and its norm, which the paper examines; 0 is the stem
 
 PAPER = StudyRecipe(
     data="cifar10",
@@ -47,19 +47,19 @@ def smaller(epochs: int = LAPTOP.epochs) -> str:
     """How the laptop preset differs from the paper's trainings."""
     return f"""\
 - The laptop preset has a ResNet of 8 layers with 8, 16 and 32 channels on 5000 images of CIFAR-10, averaged down to
-  16×16, in place of ResNet-101 on all of them; 2000 test images.
-- It trains for {epochs} epochs in place of 200, at a rate of 0.05 in place of 0.001, at which so few steps do not
-  get far.
+  16×16, instead of ResNet-101 on all of them; 2000 test images.
+- It trains for {epochs} epochs instead of 200, at a rate of 0.05 instead of 0.001, at which so few steps learn
+  little.
 - The paper does not say batch size, momentum and weight decay; here 64, 0.9 and 0.0005."""
 
 
 def base(preset: str) -> StudyRecipe:
-    """The training that a study varies."""
+    """The training that the studies vary."""
     return PAPER if preset == "paper" else LAPTOP
 
 
 def groups_of(preset: str) -> str:
-    """GroupNorm with the usual 32 groups; narrow layers would have one channel in each of them."""
+    """GroupNorm with the usual 32 groups, or 4 for the narrow layers of the laptop preset."""
     return "gn" if preset == "paper" else "gn(groups=4)"
 
 

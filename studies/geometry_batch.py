@@ -1,4 +1,4 @@
-"""Is the batch size best that equals the width of the network?"""
+"""Is a batch as large as the network is wide best?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .verdicts import FAILS, OWN, UNDECIDED, Answer, Verdict, better
 
 RATES = (0.005, 0.02, 0.08, 0.32)
 EPOCHS, STEPS = "as many epochs", "as many steps"
-# Widths, batch sizes, epochs for all, and epochs of the smallest batch where all make as many steps.
+# Widths, batch sizes, epochs, and epochs of the smallest batch if all make the same number of steps.
 GRIDS = {
     "laptop": ((32, 128), (8, 32, 128, 512), 6, 1),
     "paper": ((128, 512), (32, 128, 512, 2048), 100, 20),
@@ -63,7 +63,7 @@ def read(results: Results) -> Page:
 
 
 def _tuned(results: Results, budget: str, width: int, batch: int) -> tuple[float, dict[Pair, float]]:
-    """The rate with the best mean, and its accuracies; none before all rates are done with all seeds."""
+    """The rate with the best mean, and its accuracies; empty before all rates are done with all seeds."""
     found = {rate: results.values(accuracy(), _part(budget, width, batch, rate)) for rate in RATES}
     if len({frozenset(values) for values in found.values()}) > 1:
         return RATES[0], {}
@@ -91,7 +91,7 @@ def _verdicts(results: Results, widths: tuple[int, ...], batches: tuple[int, ...
             others = {b: tuned[width, b] for b in batches if b != width and tuned[width, b]}
             own = tuned[width, width]
             if not own or len(others) < len(batches) - 1:
-                continue  # the best one may still be to come
+                continue  # some batches are unfinished, and one of them may be the best
             best = max(others, key=lambda batch: _mean(others[batch]))
             claim = f"width {width}, {budget}: a batch of {width} is best"
             ours = f"{spread(own, 1)} against {spread(others[best], 1)} with a batch of {best}"
@@ -111,7 +111,7 @@ def _mean(values: dict[Pair, float]) -> float:
 
 
 def _against_best(own: dict[Pair, float], best: dict[Pair, float], rivals: int) -> Answer:
-    """Whether it is better than the best of several others, which is hard; the best may be better than it by chance."""
+    """Whether a batch is better than the best of several rivals, which may be ahead by chance: p is corrected."""
     found = better(own, best)
     if math.isnan(found.p) or _mean(own) >= _mean(best):
         return found

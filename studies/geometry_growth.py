@@ -16,9 +16,9 @@ from .verdicts import FAILS, OWN, UNDECIDED, Answer, Verdict, below, better
 
 PARTS = (WITHOUT, WITH)
 SHOWN = ("bn", "gn", "gn(groups=4)", "gn(groups=1)", "wn")  # in the paper's figure
-NAMED = ("in", "cwn", "ws")  # said to grow, too, with no figure
+NAMED = ("in", "cwn", "ws")  # growth claimed without a figure
 TRAINED = 15.0  # per cent: ten classes by chance are 10
-STILL = 1.0  # per cent: a weight that grows by less in the second half of the training has stopped
+STILL = 1.0  # per cent: a weight that grows by less in the second half of the training has stopped growing
 EPOCHS = 8  # of the laptop preset
 IMAGES = 50_000  # of CIFAR-10, to train on
 
@@ -64,7 +64,7 @@ def _line(results: Results, part: str, norm: str, rate: float | None = None) -> 
 
 
 def _lengths(results: Results, part: str, norm: str) -> list[str]:
-    """What the table says about the lengths."""
+    """The cells of the table about lengths."""
     if _best(results, part, norm) < TRAINED:
         return ["did not train", ""]
     first, last = (spread(_length(results, part, norm, epoch)) for epoch in (0, -1))
@@ -81,7 +81,7 @@ def _best(results: Results, part: str, norm: str) -> float:
 
 
 def _late(results: Results, part: str, norm: str) -> dict[Pair, float]:
-    """By how many per cent the weight has grown in the second half of the training."""
+    """Growth of the weight in the second half of the training, in per cent."""
     found = {}
     for record in results.of(part, norm=norm):
         values = curve(record, "invariant_lengths", "whole")
@@ -90,7 +90,7 @@ def _late(results: Results, part: str, norm: str) -> dict[Pair, float]:
 
 
 def _rises(results: Results, part: str, norm: str) -> dict[Pair, float]:
-    """In which share of the epochs after the first the weight has grown."""
+    """The percentage of epochs, after the first, in which the weight grew."""
     found = {}
     for record in results.of(part, norm=norm):
         values = curve(record, "invariant_lengths", "whole")
@@ -100,7 +100,7 @@ def _rises(results: Results, part: str, norm: str) -> dict[Pair, float]:
 
 
 def _stopped(preset: str, late: Mapping[Pair, float]) -> Answer:
-    """Whether a weight has stopped growing; one that has not may do so after the end of a short training."""
+    """Whether a weight has stopped growing; after a short training, one that still grows is undecided."""
     found, recipe = below(late, STILL), plan(preset)[WITH]
     steps = recipe.epochs * math.ceil(recipe.data_options.get("train_size", IMAGES) / recipe.batch_size)
     needed = (1 - recipe.momentum) / (recipe.lr * recipe.weight_decay)  # for a factor of e by weight decay alone

@@ -1,4 +1,4 @@
-"""Do γ² and β of a BatchNorm become variance and mean of its input?"""
+"""Do γ² and β of a BatchNorm become the variance and mean of its input?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GAPS = {
     "gamma_gap_unit": "|γ² − σ²|, rows of length 1",
     "beta_gap_unit": "|β − μ|, rows of length 1",
 }
-SMALL = 0.1  # what counts as small, as a share
+SMALL = 0.1  # fractions below this count as small
 FACTOR = 2.0  # gaps that differ by less are called equal
 
 
@@ -34,7 +34,7 @@ def plan(preset: str) -> dict[str, StudyRecipe]:
 
 
 def read(results: Results) -> Page:
-    """Curves of the gaps, a table of where they end, and verdicts."""
+    """Curves of the gaps, a table of their final values, and verdicts."""
     parts = parts_in(results)
     panels = {
         label: [mean_line(part, [curve(record, "moments", gap) for record in results.of(part)]) for part in parts]
@@ -72,7 +72,7 @@ def _at(results: Results, part: str, gap: str, place: Place = _first, epoch: int
 
 
 def _drift(record: Record, gap: str) -> float:
-    """How much the mean of the last quarter of the epochs differs from that of the quarter before, as a share."""
+    """Relative difference of the mean over the last quarter of the epochs from that over the quarter before."""
     values = _first(record, gap)
     size = max(1, len(values) // 4)
     last, before = values[-size:], values[-2 * size : -size] or values[-size:]
@@ -87,14 +87,14 @@ def _verdicts(results: Results) -> list[Verdict]:
     if results.of(PLAIN) and results.of(LARGE):
         for gap in ("gamma_gap", "gamma_gap_unit"):
             large, plain = (_at(results, part, gap) for part in (LARGE, PLAIN))
-            claim = f"{GAPS[gap]} does not depend on the size of the first weights (within a factor of {FACTOR:g})"
+            claim = f"{GAPS[gap]} does not depend on the size of the initial weights (within a factor of {FACTOR:g})"
             answer = level(_logarithms(large), _logarithms(plain), math.log10(FACTOR))
             found.append(Verdict(claim, OWN, f"{spread(large)} against {spread(plain)}", *answer))
     return found
 
 
 def _converged(results: Results, part: str, label: str) -> list[Verdict]:
-    """What the paper says of a training that has converged: the gaps are small, and stable."""
+    """The paper's claims about a converged training: the gaps are small and stable."""
     share = _at(results, part, "gamma_share")
     claim = f"{label}: γ² ends near σ²: |γ² − σ²| is below {100 * SMALL:g} % of γ² + σ²"
     found = [Verdict(claim, "Section 3.1: a small value", spread(share), *below(share, SMALL))]

@@ -28,7 +28,7 @@ def _how(rule: str, share: float) -> str:
 
 
 def plan(preset: str) -> dict[str, StudyRecipe]:
-    """The trainings, by part; pruning is how they are tested."""
+    """The trainings, by part; pruning is one of their evaluations."""
     tests = ("clean", *[_how(rule, share) for rule in RULES for share in SHARES])
     one = replace(base(preset), evaluations=tests)
     if preset == "laptop":
@@ -37,7 +37,7 @@ def plan(preset: str) -> dict[str, StudyRecipe]:
 
 
 def read(results: Results) -> Page:
-    """Accuracy against the share that is left out, by rule, and verdicts."""
+    """Accuracy against the fraction of channels left out, by rule, and verdicts."""
     parts = parts_in(results)
     panels = {part: [_line(results, part, rule) for rule in RULES] for part in parts}
     blocks: list[Block] = [
@@ -50,7 +50,7 @@ def read(results: Results) -> Page:
         ]
         whole = spread(results.values(accuracy(), part), 1)
         note = f"With all channels: {whole}. Mean ± deviation over seeds; nothing is trained afterwards."
-        heads = ["rule", "what comes in their place", *[f"{share:.0%}" for share in SHARES]]
+        heads = ["rule", "replaced by", *[f"{share:.0%}" for share in SHARES]]
         blocks.append(Table(f"Accuracy, %, {part}", heads, rows, note))
     return Page(_DIFFERS, _verdicts(results), blocks)
 
@@ -66,13 +66,13 @@ def _line(results: Results, part: str, rule: str) -> Line:
 
 
 def _overall(results: Results, part: str, rule: str) -> dict[Pair, float]:
-    """Accuracy on average over all shares."""
+    """Mean accuracy over all fractions."""
     found = [_values(results, part, rule, share) for share in SHARES]
     return {pair: math.fsum(one[pair] for one in found) / len(found) for pair in found[0]}
 
 
 def _similarity(results: Results, part: str, of: str) -> dict[Pair, float]:
-    """Of the outputs of channels; it does not depend on the share."""
+    """Similarity of the outputs of channels; it does not depend on the fraction."""
     return results.values(lambda record: record.figures[_how("pairs", SHARES[0])]["similarity"][of], part)
 
 

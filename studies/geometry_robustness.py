@@ -1,4 +1,4 @@
-"""Accuracy under noise and attack, with and without weight decay; and is it the size of the weights?"""
+"""Accuracy under noise and attack, with and without weight decay; and does the size of weights matter?"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _bim(preset: str, how: str = "") -> str:
 
 
 def _controls(preset: str) -> dict[float, str]:
-    """The attack on the network with its scale-invariant weights times a factor; at 1 with new statistics only."""
+    """The attack on the network with its scale-invariant weights times a factor, and statistics recomputed."""
     return {1.0: _bim(preset, ", recalibrated=true")} | {
         factor: _bim(preset, f", rescaled={factor:g}") for factor in FACTORS
     }

@@ -1,4 +1,4 @@
-"""Is training on spheres more stable? SphereSGD against SGD, from the same weights at the same rates."""
+"""Is training on spheres more stable? SphereSGD against SGD, from the same weights and at the same rates."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read(results: Results) -> Page:
 
 
 def _losses(results: Results, norm: str) -> Chart:
-    """Curves of the loss, one panel for each rate at which there is a line to draw."""
+    """Curves of the loss, one panel for each rate with data."""
     panels = {}
     for rate in RATES:
         curves = {
@@ -87,7 +87,7 @@ def _cell(records: list[Record]) -> str:
 
 
 def _accuracy(record: Record) -> float:
-    """In per cent. The lab counts scores of NaN as wrong: a network that diverged would seem worse than chance."""
+    """In per cent; chance for a network that diverged: NaN counts as wrong, so it would seem worse than chance."""
     return CHANCE if _has_diverged(record) else accuracy()(record)
 
 
@@ -96,7 +96,7 @@ def _accuracies(results: Results, optimizer: str, rate: float, norm: str) -> dic
 
 
 def _effective(record: Record, rate: float) -> float:
-    """Mean over epochs and weights of log10 η/‖w‖²; NaN for a training that broke."""
+    """Mean over epochs and weights of log10 η/‖w‖²; NaN for a training that diverged."""
     lengths = [length for epoch in record.curve["invariant_lengths"] for length in epoch["part"]]
     if not all(0 < length < math.inf for length in lengths):
         return math.nan
@@ -120,7 +120,7 @@ def _against_rate(results: Results, optimizer: str, norm: str) -> Line:
 
 
 def _matched(results: Results, norms: list[str]) -> tuple[Values, Values, set[float]]:
-    """Mean accuracy of SphereSGD, that of SGD at the same effective rates, read between its own; and at which rates."""
+    """Mean accuracy of SphereSGD, that of SGD interpolated at the same effective rates, and the rates in common."""
     sphere: Values = {}
     plain: Values = {}
     rates: set[float] = set()
@@ -139,9 +139,9 @@ def _matched(results: Results, norms: list[str]) -> tuple[Values, Values, set[fl
 
 
 def _between(points: list[tuple[float, float]], x: float) -> float | None:
-    """The broken line through the points at x, where it rises to the right; nothing outside.
+    """Linear interpolation of the points at x, where the effective rate increases; None elsewhere.
 
-    It turns back where larger rates make the weights explode: those trainings are no match for any other.
+    It decreases where larger rates make the weights explode: those trainings have no counterpart.
     """
     for (x0, y0), (x1, y1) in pairwise(points):
         if x0 <= x <= x1 != x0:
@@ -150,14 +150,14 @@ def _between(points: list[tuple[float, float]], x: float) -> float | None:
 
 
 def _cells(results: Results, norm: str) -> dict[str, list[dict[Pair, float]]]:
-    """By optimizer, accuracies at the rates that both have done with the same seeds."""
+    """By optimizer, accuracies at the rates for which both have the same seeds."""
     both = {name: [_accuracies(results, name, rate, norm) for rate in RATES] for name in OPTIMIZERS}
     done = [bool(one) and one.keys() == other.keys() for one, other in zip(*both.values(), strict=True)]
     return {name: [cell for cell, is_done in zip(cells, done, strict=True) if is_done] for name, cells in both.items()}
 
 
 def _over_norms(one: Values, other: Values) -> tuple[dict[Pair, float], dict[Pair, float]]:
-    """By seed, both on average over the norms that both have: seeds are independent, norms are not."""
+    """By seed, the means of both over their common norms: seeds are independent, norms are not."""
     found: list[dict[Pair, float]] = [{}, {}]
     for seed in sorted({seed for seed, _ in one.keys() & other.keys()}):
         norms = sorted(norm for own, norm in one.keys() & other.keys() if own == seed)

@@ -1,4 +1,4 @@
-"""What the studies of the guard share: norms, faults, and how claims over several shares are judged."""
+"""Common parts of the studies of the guard: norms, faults, and how claims about several fractions are judged."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ BATCH, LAYER, ROBUST, GUARD = "bn", "ln", "robustbn", "guardbn"
 NORMS = {BATCH: "BatchNorm", LAYER: "LayerNorm", ROBUST: "robust center and spread", GUARD: "guard"}
 CLEAN = "clean"
 SEEDS = tuple(range(10))
-SOURCE = "new; the guard is of no paper"
-MARGIN = 2.0  # points that still count as kept
+SOURCE = "new; the guard is not from a paper"
+MARGIN = 2.0  # points within which accuracy counts as kept
 Values = Mapping[Pair, float]
 
 
 class Fault(NamedTuple):
-    """A way in which samples are broken: what it is called, the corruption, and its strength."""
+    """A way in which samples are broken: its name, the corruption, and its strength."""
 
     label: str
     kind: str
     strength: float
 
     def at(self, share: float) -> str:
-        """The corruption of a share of the samples."""
+        """The corruption of a fraction of the samples."""
         return f"{self.kind}(share={share:g}, strength={self.strength:g})"
 
 
 def per_cent(share: float) -> str:
-    """A share as it is written."""
+    """A fraction as a percentage."""
     return f"{100 * share:g} %"
 
 
@@ -45,7 +45,7 @@ def mean_over(columns: Sequence[Values]) -> dict[Pair, float]:
 
 
 def kept_at_all(before: Values, after: Mapping[str, Values], margin: float = MARGIN) -> tuple[Answer, str]:
-    """Whether a figure stays level in every one of several cases; the case that decides, and its figures."""
+    """Whether a figure stays level in every one of several cases; with the figures of the case that decides."""
     answers = {case: level(values, before, margin) for case, values in after.items()}
     lowest = min(after, key=lambda case: summarize(after[case].values()).mean)
     for word in (FAILS, UNDECIDED):
@@ -60,7 +60,7 @@ def kept_at_all(before: Values, after: Mapping[str, Values], margin: float = MAR
 
 
 def same_to_the_digit(claim: str, one: Values, other: Values) -> Verdict:
-    """Whether two norms have the same figure in every pair. One pair that differs answers it: no test is needed."""
+    """Whether two norms have the same figure in every pair. One different pair is enough, so no test is needed."""
     pairs = [pair for pair in one if pair in other]
     alike = sum(one[pair] == other[pair] for pair in pairs)
     ours = f"{spread(one)} against {spread(other)}"
@@ -70,12 +70,12 @@ def same_to_the_digit(claim: str, one: Values, other: Values) -> Verdict:
 
 
 def gaps(one: Values, other: Values) -> dict[Pair, float]:
-    """How much more one has than the other, pair by pair."""
+    """One minus the other, pair by pair."""
     return {pair: one[pair] - other[pair] for pair in one if pair in other}
 
 
 def expectations(what: str, cases: Mapping[str, tuple[float, Values]]) -> Table:
-    """What was expected of the guard beside what came out; at least as much is wanted."""
+    """Expected and measured figures of the guard; a figure at least as high as expected is reached."""
     rows = []
     for case, (wanted, values) in cases.items():
         if values:
@@ -86,7 +86,7 @@ def expectations(what: str, cases: Mapping[str, tuple[float, Values]]) -> Table:
 
 
 def line(label: str, values: Mapping[float, Values]) -> Line:
-    """A curve with a band of one standard deviation, over what the values are given by."""
+    """A curve with a band of one standard deviation, over the keys of ``values``."""
     found = {place: summarize(own.values()) for place, own in values.items() if own}
     bands = [[one.mean + sign * one.deviation for one in found.values()] for sign in (-1, 1)]
     return Line(label, list(found), [one.mean for one in found.values()], *bands)

@@ -1,4 +1,4 @@
-"""A trained BatchNorm network in another domain: its statistics measured again on images of which some are junk."""
+"""A trained BatchNorm network in another domain: statistics recomputed on images, some of which are junk."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .verdicts import OWN, Verdict, better, level
 
 PART = "cifar10"
 NOTHING, PLAIN, GUARD, INSTANCES = "nothing", "plain", "guard", "iabn"
-MEASURED = {  # what is measured again, and so takes part in every case
-    PLAIN: "measured again",
-    "robust": "robust center and spread, measured again",
-    "medbn": "MedBN, measured again",
-    "iabn_measured": "IABN, measured again",
-    GUARD: "guard, measured again",
+MEASURED = {  # methods that recompute statistics, and so are affected by junk
+    PLAIN: "recomputed",
+    "robust": "robust center and spread, recomputed",
+    "medbn": "MedBN, recomputed",
+    "iabn_measured": "IABN, recomputed",
+    GUARD: "guard, recomputed",
 }
-KEPT = {NOTHING: "as it was trained", INSTANCES: "IABN"}  # what never sees the images, and so no junk
+KEPT = {NOTHING: "as it was trained", INSTANCES: "IABN"}  # methods unaffected by junk
 
 SHORT = {  # in the legend of a chart
     PLAIN: "plain",
     "robust": "robust",
     "medbn": "MedBN",
-    "iabn_measured": "IABN, again",
+    "iabn_measured": "IABN, recomputed",
     GUARD: "guard",
     NOTHING: "as trained",
     INSTANCES: "IABN",
@@ -36,7 +36,7 @@ SHORT = {  # in the legend of a chart
 
 
 class Case(NamedTuple):
-    """Junk among the images: what it is called, the corruption, its strength, and its share."""
+    """Junk among the images: its name, the corruption, its strength, and its fraction."""
 
     label: str
     kind: str
@@ -58,8 +58,8 @@ NO_JUNK = Case("no junk", "gain", 255, 0)
 UNSCALED = tuple(Case("unscaled", "gain", 255, share) for share in (0.02, 0.05, 0.2, 0.4))
 FAR = (*UNSCALED, Case("gain", "gain", 10, 0.2), Case("noise", "noise", 2, 0.2))
 WHITE = Case("white frames", "stuck", 1, 0.2)
-MOST, LARGE = UNSCALED[-1], 256  # where batches of 64 often have more junk than images: larger ones, too
-# Of the guard: accuracy less that of measuring without junk, by junk and share.
+MOST, LARGE = UNSCALED[-1], 256  # batches of 64 often have more junk than images, so larger ones are tried too
+# Expected for the guard: its accuracy minus that without junk, by junk and fraction.
 EXPECTED = {
     ("unscaled", 0.05): -0.6,
     ("unscaled", 0.2): -2.6,
@@ -91,7 +91,7 @@ ONE = StudyRecipe(
 
 
 def plan(preset: str) -> dict[str, StudyRecipe]:
-    """The trainings: all else is done to the trained network."""
+    """The trainings; adaptation is one of their evaluations."""
     if preset == "paper":
         return {PART: replace(ONE, data_options={}, model_options={}, epochs=100, augment=("crop", "flip"))}
     return {PART: ONE}
@@ -113,8 +113,8 @@ def _table(results: Results) -> Table:
     large = {method: spread(results.values(accuracy(MOST.by(method, LARGE)), PART)) for method in (PLAIN, GUARD)}
     rows.append([f"{MOST.title}, batches of {LARGE}", *[""] * len(KEPT), *[large.get(one, "") for one in MEASURED]])
     note = (
-        f"On test images of the other domain, mean ± standard deviation over seeds. In the domain that it was trained "
-        f"in the network has {spread(_clean(results))}."
+        f"On test images of the other domain, mean ± standard deviation over seeds. In its training domain "
+        f"the network has {spread(_clean(results))}."
     )
     return Table("Accuracy by junk, %", ["junk", *KEPT.values(), *MEASURED.values()], rows, note)
 
@@ -126,7 +126,7 @@ def _expected(results: Results) -> Table:
         for case in CASES
         if (case.label, case.share) in EXPECTED
     }
-    return expectations("Accuracy of the guard less that of measuring without junk, in points", cases)
+    return expectations("Accuracy of the guard minus that of plain recomputing without junk, in points", cases)
 
 
 def _clean(results: Results) -> dict[Pair, float]:
@@ -138,7 +138,7 @@ def _chart(results: Results) -> Block:
     lines = [
         line(name, {100 * case.share: _of(results, case, method) for case in cases}) for method, name in SHORT.items()
     ]
-    title = "Statistics measured again on images of which a share was never scaled"
+    title = "Statistics recomputed on images, a fraction of them never scaled"
     return Chart("shares", title, "unscaled, %", "accuracy, %", {"": lines})
 
 
@@ -146,22 +146,22 @@ def _verdicts(results: Results) -> list[Verdict]:
     found = []
     whole = _of(results, NO_JUNK, PLAIN)
     own = _of(results, NO_JUNK, GUARD)
-    claim = "no junk: the guard is level with plain measuring (within 1 point)"
+    claim = "no junk: the guard is level with plain recomputing (within 1 point)"
     found.append(Verdict(claim, OWN, _ours(own, whole), *level(own, whole, 1.0)))
     for case in FAR:
         own, plain = (_of(results, case, method) for method in (GUARD, PLAIN))
-        claim = f"{case.title}: the guard stays within {MARGIN:g} points of measuring without junk"
+        claim = f"{case.title}: the guard stays within {MARGIN:g} points of plain recomputing without junk"
         found.append(Verdict(claim, OWN, f"{_ours(own, whole)} without", *level(own, whole, MARGIN)))
-        claim = f"{case.title}: the guard is better than plain measuring"
+        claim = f"{case.title}: the guard is better than plain recomputing"
         found.append(Verdict(claim, OWN, _ours(own, plain), *better(own, plain)))
     own, plain = (results.values(accuracy(MOST.by(method, LARGE)), PART) for method in (GUARD, PLAIN))
     where = f"{MOST.title}, in batches of {LARGE}"
-    claim = f"{where}: the guard stays within {MARGIN:g} points of measuring without junk"
+    claim = f"{where}: the guard stays within {MARGIN:g} points of plain recomputing without junk"
     found.append(Verdict(claim, OWN, f"{_ours(own, whole)} without", *level(own, whole, MARGIN)))
-    claim = f"{where}: the guard is better than plain measuring"
+    claim = f"{where}: the guard is better than plain recomputing"
     found.append(Verdict(claim, OWN, _ours(own, plain), *better(own, plain)))
     own, plain = (_of(results, WHITE, method) for method in (GUARD, PLAIN))
-    claim = f"{WHITE.title}: the guard is better than plain measuring"
+    claim = f"{WHITE.title}: the guard is better than plain recomputing"
     found.append(Verdict(claim, OWN, _ours(own, plain), *better(own, plain)))
     own = mean_over([_of(results, case, GUARD) for case in FAR])
     for method, name in (KEPT | MEASURED).items():
@@ -183,15 +183,15 @@ _DIFFERS = f"""\
   as it comes, MedBN under attack, IABN in a network that was trained with it and whose running statistics follow a
   memory of samples. Here all methods get the same network, trained with BatchNorm, and the same {SAMPLES:,} unlabelled
   images.
-- *Measured again*: the running statistics are recomputed from the unlabelled images, in batches of 64, and then fixed.
+- *Recomputed*: the running statistics are recomputed from the unlabelled images, in batches of 64, and then fixed.
   For MedBN they are the averages over batches. Nothing distinguishes a batch with more junk than images from one with
   more images than junk: at 40 % one in fifteen of 64 has that much, and hardly any of {LARGE}, which were tried when
   the results for 64 were known. *IABN* corrects the statistics of the training for each test image, with k=4, and sees
-  no other images; *IABN, measured again*, corrects the recomputed ones.
+  no other images; *IABN, recomputed*, corrects the recomputed ones.
 - The other domain: the same images from a camera with less contrast and another tint, a factor and an offset for each
   colour. It is designed so that recomputing the statistics can repair most of it.
 - Junk means broken images: *unscaled*, values times 255; *gain*, times 10; *noise*, normal, of standard deviation 2,
-  where values are from 0 to 1; *white frames*, every value 1. They are among the images that are measured, not in the
+  where values are from 0 to 1; *white frames*, every value 1. They are among the images for recomputing, not in the
   test.
 - A VGG of one convolution in each of five stages, with half of the channels, {ONE.epochs} epochs on
   {ONE.data_options["train_size"]:,} images of 16×16 pixels; {ONE.data_options["test_size"]:,} test images. The `paper`

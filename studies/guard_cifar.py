@@ -1,4 +1,4 @@
-"""Broken training images: convolutional networks on CIFAR-10, and what else one would try against them."""
+"""Broken training images: convolutional networks on CIFAR-10 with the guard and with alternatives to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GROUP = "gn(groups=8)"
 
 
 class Way(NamedTuple):
-    """A way to train: what it is called, the norm, what else the recipe says, and at which shares it was tried.
+    """A way to train: its name, the norm, further settings of the recipe, and the fractions at which it was tried.
 
     ``short``: its name in the legend of a chart.
     """
@@ -64,7 +64,7 @@ WAYS = {
     "robust": Way("robust center and spread", ROBUST, {}, SHARES[:1], "robust"),
     "guard": Way("guard", GUARD, {}),
 }
-# Of the guard, at the first share: accuracy less that on clean images; by network and fault.
+# Expected for the guard, at the first fraction: accuracy minus that on clean images, by network and fault.
 EXPECTED = {
     ("vgg16", "Unscaled"): -1.9,
     ("vgg16", "Offset"): -1.6,
@@ -157,7 +157,7 @@ def _expected(results: Results) -> Table:
     for (model, label), wanted in EXPECTED.items():
         own, clean = (_of(results, model, "guard", case) for case in (faults[label].at(SHARES[0]), CLEAN))
         cases[f"{names[model]}, {label.lower()}, {per_cent(SHARES[0])}"] = (wanted, gaps(own, clean))
-    return expectations("Accuracy of the guard less that on clean images, in points", cases)
+    return expectations("Accuracy of the guard minus that on clean images, in points", cases)
 
 
 def _chart(results: Results, ways: Sequence[str]) -> Chart:
@@ -175,7 +175,7 @@ def _chart(results: Results, ways: Sequence[str]) -> Chart:
 
 
 def _verdicts(results: Results) -> list[Verdict]:
-    """Of the small VGG: what the guard keeps, and whether it is ahead of each of the other ways."""
+    """For the small VGG: whether the guard keeps its accuracy, and whether it beats each of the other ways."""
     found = []
     clean = {way: _of(results, "vgg16", way, CLEAN) for way in WAYS}
     guard = {fault: {share: _of(results, "vgg16", "guard", fault.at(share)) for share in SHARES} for fault in FAULTS}

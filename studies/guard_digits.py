@@ -1,4 +1,4 @@
-"""Broken training samples on digits: six kinds of faults, four shares, two sizes of batches."""
+"""Broken training samples on digits: six kinds of faults, four fractions, two batch sizes."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ FAULTS = (
     Fault("Noise", "noise", 10),
 )
 SHARES = (0.02, 0.1, 0.3, 0.4)
-FEW = SHARES[:3]  # up to these the guard should keep what it has
+FEW = SHARES[:3]  # the fractions at which the guard should keep its accuracy
 SIZES = (64, 16)
-EXPECTED = {  # of the guard, by size of the batch, fault and share
+EXPECTED = {  # expected for the guard, by batch size, fault and fraction
     (64, "Offset", 0.1): 97.9,
     (64, "Offset", 0.3): 96.5,
     (16, "Offset", 0.1): 95.6,
@@ -60,18 +60,18 @@ DIGITS = StudyRecipe(
 
 
 def plan(preset: str) -> dict[str, StudyRecipe]:
-    """The trainings, by size of the batches. There is no published scale: that preset has more seeds and epochs."""
+    """The trainings, by batch size. Nothing is published: the ``paper`` preset has more seeds and epochs."""
     one = replace(DIGITS, seeds=tuple(range(30)), epochs=50) if preset == "paper" else DIGITS
     return {part_of(size): replace(one, batch_size=size) for size in SIZES}
 
 
 def part_of(size: int) -> str:
-    """The part of a size of batches."""
+    """The part for a batch size."""
     return f"batch {size}"
 
 
 def read(results: Results) -> Page:
-    """A table and a chart for each size of batches, and the verdicts."""
+    """A table and a chart for each batch size, and the verdicts."""
     blocks: list[Block] = []
     verdicts: list[Verdict] = []
     for size in SIZES:

@@ -1,4 +1,4 @@
-"""Where the guard ends: junk that is not far away, half of a batch, a minority, small batches, and other k."""
+"""Limits of the guard: junk that is not far away, half of a batch broken, a minority, small batches, other k."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ OFFSET, UNSCALED = Fault("offset", "offset", 50), Fault("unscaled", "gain", 255)
 WHITE = Fault("white frames", "stuck", 1)
 WHITE_SHARES = (0.1, 0.3)
 HALVES = (0.4, 0.5, 0.6)
-SHARE = 0.1  # of broken samples where nothing else is said
+SHARE = 0.1  # fraction of broken samples, by default
 SIZES = (4, 8, 16, 64)
 SMALL_SHARES = (SHARE, 0.3)
-FEW = 0.05  # the share of the minority
+FEW = 0.05  # the fraction of the minority
 MINORITY = f"minority(share={FEW:g}, strength=6)"
 THREE = {norm: NORMS[norm] for norm in (BATCH, LAYER, GUARD)}
 BROKEN = OFFSET.at(SHARE)
@@ -53,7 +53,7 @@ IMAGES = StudyRecipe(
 
 
 def guard_of(k: float) -> str:
-    """The norm with a radius of k median distances; 3 has a name of its own."""
+    """The norm with a radius of k median distances; for 3 it is ``guardbn``."""
     return GUARD if k == 3 else f"guardbn(guard={k:g})"
 
 
@@ -76,7 +76,7 @@ def plan(preset: str) -> dict[str, StudyRecipe]:
         ),
     }
     for size in SIZES[:-1]:
-        rate = digits.lr * size / digits.batch_size  # at that of large batches BatchNorm learns nothing in 4
+        rate = digits.lr * size / digits.batch_size  # at 0.1, BatchNorm learns nothing with 4 samples
         found[f"digits, batch {size}"] = replace(
             digits,
             batch_size=size,
@@ -97,7 +97,7 @@ def read(results: Results) -> Page:
     return Page(_DIFFERS, _verdicts(results), blocks)
 
 
-_MEASURED = "guard, statistics measured again"
+_MEASURED = "guard, statistics recomputed"
 _NOTE = "Accuracy on clean test samples in %, mean ± standard deviation over seeds."
 
 
@@ -201,7 +201,7 @@ def _verdicts(results: Results) -> list[Verdict]:
             answer = better(one, other) if how == "better" else level(one, other, MARGIN)
             found.append(Verdict(claim, OWN, f"{spread(one)} against {spread(other)}", *answer))
 
-    again = "with its statistics measured again the guard"
+    again = "with recomputed statistics the guard"
     within = f"stays within {MARGIN:g} points of its clean accuracy"
     for fault in (OFFSET, UNSCALED):
         for share in HALVES:
@@ -254,8 +254,8 @@ _DIFFERS = f"""\
 - *Offset*: 50 standard deviations are added. *Unscaled*: values times 255. *White frames*: every value is 1, the
   largest of a valid sample; the label stays. Such a sample is not far from the others, and nothing pulls it.
 - Fractions are of all training samples: a batch has more or fewer by chance, and a small one often more than half.
-- Such a batch first ruins the running statistics, to which each of the last batches contributes a tenth. *Measured
-  again*: recomputed after training, on the same training samples including the broken ones, in batches of 256, where
+- Such a batch first ruins the running statistics, to which each of the last batches contributes a tenth. *Statistics
+  recomputed*: after training, on the same training samples including the broken ones, in batches of 256, where
   more than half are hardly ever broken. `geonorm.recalibrate` does that.
 - For batches smaller than 64 the learning rate is reduced in proportion: at a rate of 0.1 a network
   with BatchNorm learned nothing in batches of 4. The guard is off in batches of fewer than 4 samples.

@@ -1,4 +1,4 @@
-"""The first page of all studies: which claims hold, from the results that are stored."""
+"""The index page of all studies: which claims hold, from the stored results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ begin with `guard` have no others.
 
 
 def write_all(stored: str | Path, folder: str | Path) -> Path:
-    """The pages of all results under ``stored`` and an index of them, into ``folder``; the path of the index."""
+    """Write the pages of all results under ``stored`` and an index into ``folder``; returns the path of the index."""
     folder = Path(folder)
     rows, claims = [], []
     for study, found in all_stored(stored):
@@ -46,7 +46,7 @@ def write_all(stored: str | Path, folder: str | Path) -> Path:
 
 
 def all_stored(stored: str | Path) -> Iterator[tuple[Study, Results]]:
-    """Every study with the results that are stored of it, preset by preset."""
+    """Every study with its stored results, preset by preset."""
     for study in studies():
         for preset in PRESETS:
             found = results.read(results.path_in(Path(stored), study.name, preset))
@@ -55,7 +55,7 @@ def all_stored(stored: str | Path) -> Iterator[tuple[Study, Results]]:
 
 
 def _counted(study: Study, found: Results) -> str:
-    """How many trainings stand behind it; parts may have different numbers of seeds."""
+    """The number of trainings and seeds; parts may have different numbers of seeds."""
     seeds: dict[str, set[int]] = {}
     for record in found.records:
         seeds.setdefault(record.part, set()).add(record.choices["seed"])
@@ -65,7 +65,7 @@ def _counted(study: Study, found: Results) -> str:
 
 
 def _claims(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """What is decided, with its figures; what is not, folded away."""
+    """The decided claims with their figures, and the undecided ones folded away."""
     decided = [one for one in verdicts if one.verdict != UNDECIDED]
     if decided:
         yield "".join(f"- {_claim(one)}: **{one.verdict}** ({one.ours})\n" for one in decided)

@@ -1,4 +1,4 @@
-"""The page of a study: verdicts, tables and charts as Markdown and SVG, the same bytes from the same results."""
+"""The page of a study: verdicts, tables and charts as Markdown and SVG; the same results always give the same bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Tests are two-sided and paired over seeds or folds, and corrected for the number
 probability that any unfounded claim is called true or false here is 5 %. Each interval is for one difference."""
 
 
-_POINTS = 100  # of a curve
+_POINTS = 100  # points of a curve
 
 
 class Table(NamedTuple):
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Curves side by side, one panel for each entry of ``panels``; ``ticks`` writes words at some places of x."""
+    """Curves side by side, one panel for each entry of ``panels``; ``ticks`` are labels at some places of x."""
 
     name: str
     title: str
@@ -59,10 +59,10 @@ Block: TypeAlias = Table | Chart
 
 
 class Page(NamedTuple):
-    """What a study found.
+    """The contents of a page.
 
     Attributes:
-        differs: how the protocol differs from the published one.
+        differs: the differences from the published protocol.
         verdicts: one per claim.
         blocks: tables and charts.
     """
@@ -90,7 +90,7 @@ def spread(values: Mapping[Any, float] | Sequence[float], digits: int = 2) -> st
 def mean_line(label: str, curves: Sequence[Sequence[float]], factor: float = 1.0) -> Line:
     """The mean of several curves over epochs, with a band of one standard deviation.
 
-    More epochs than a chart can show are taken together: each point is the mean up to its epoch.
+    If there are more epochs than a chart can show, each point is the mean over several epochs.
 
     Examples:
         >>> from studies.page import mean_line
@@ -109,7 +109,7 @@ def mean_line(label: str, curves: Sequence[Sequence[float]], factor: float = 1.0
 
 
 def write(name: str, line: str, source: str, command: str, page: Page, folder: Path) -> Path:
-    """NAME.md and its charts; the path of the first."""
+    """Write NAME.md and its charts; returns the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = [f"# {name}\n", f"{line}\n", f"Source: {source}. Run here with `{command}`.\n", "## Verdicts\n"]
     if page.verdicts:
@@ -120,7 +120,7 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     parts.append(f"## How ours differs\n\n{page.differs}\n")
     for block in page.blocks:
         if isinstance(block, Chart) and not block.panels:
-            continue  # nothing is trained yet that it could show
+            continue  # it has no data yet
         parts.append(f"## {block.title}\n")
         if isinstance(block, Table):
             parts.append(markdown(block.heads, block.rows))
@@ -136,7 +136,7 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
 
 
 def tally(verdicts: Sequence[Verdict]) -> str:
-    """How many claims hold, those of the papers apart from our own questions.
+    """How many claims hold, separately for those of the papers and our own questions.
 
     Examples:
         >>> from studies.page import tally
@@ -158,7 +158,7 @@ def tally(verdicts: Sequence[Verdict]) -> str:
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table."""
+    """A Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
 
@@ -185,7 +185,7 @@ def _draw(chart: Chart, path: Path) -> None:
                 axis.set_xticks(list(chart.ticks), list(chart.ticks.values()))
             elif not chart.log_x and chart.x_label == "epoch":
                 axis.xaxis.get_major_locator().set_params(integer=True)
-            if chart.log_x:  # plain numbers at the powers of ten; those between would overlap
+            if chart.log_x:  # plain numbers at the powers of ten; more would overlap
                 axis.set_xscale("log")
                 axis.xaxis.set_major_formatter("{x:g}")
                 axis.xaxis.set_minor_formatter("")

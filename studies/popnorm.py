@@ -1,4 +1,4 @@
-"""What the studies of POP-Norm share: the network, the protocol, and figures of a training."""
+"""Common parts of the studies of POP-Norm: the network, the protocol, and figures of a training."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .recipe import StudyRecipe
 from .results import Pair, Record, Results
 
 ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}
-RUNNING, ANEW = "clean", "clean(recalibrated=true)"  # statistics that the norms kept, or measured after the training
+RUNNING, RECOMPUTED = "clean", "clean(recalibrated=true)"  # with the running statistics, or with recomputed ones
 
-# The VGG starts with torch's first weights; times √6 they have the size of He et al. (2015), the usual one for ReLU.
+# Torch's initial weights of the VGG times √6 have the size of He et al. (2015), the usual one for ReLU.
 HE = 6**0.5
-# The paper's POP-Norm stands before every convolution and inner product.
+# The paper's POP-Norm comes before every convolution and inner product.
 EVERYWHERE = {"place": "before_all"}
 # The paper's protocol for CIFAR. It names no augmentation; the usual one is a guess.
 PAPER = StudyRecipe(
@@ -21,7 +21,7 @@ PAPER = StudyRecipe(
     model="vgg16",
     model_options=EVERYWHERE,
     norms=("bn", "pop"),
-    evaluations=(RUNNING, ANEW),
+    evaluations=(RUNNING, RECOMPUTED),
     weight_scale=HE,
     epochs=77,  # 30,000 iterations
     batch_size=128,
@@ -32,16 +32,16 @@ PAPER = StudyRecipe(
     milestones=(16 / 30, 24 / 30),
     augment=("flip", "crop"),
 )
-# About 400 iterations on small images: the beginning of the paper's training, at its rate.
+# About 400 iterations on small images, at the paper's rate: the beginning of its training.
 LAPTOP = StudyRecipe(
     data="cifar10",
     data_options={"side": 16, "train_size": 10000, "test_size": 4000},
     model="vgg16",
     model_options={**EVERYWHERE, "width": 0.125, "depth": 0.3},
     norms=("bn", "pop"),
-    evaluations=(RUNNING, ANEW),
+    evaluations=(RUNNING, RECOMPUTED),
     weight_scale=HE,
-    seeds=(1, 2, 3),  # 0 was seen when the setting was chosen
+    seeds=(1, 2, 3),  # seed 0 was used to choose the setting
     epochs=5,
     batch_size=128,
     lr=0.1,
@@ -56,7 +56,7 @@ def final_loss(record: Record) -> float:
 
 
 def final_train_accuracy(record: Record) -> float:
-    """On the training samples of the last epoch as they went by, in per cent."""
+    """Accuracy on the training samples during the last epoch, in per cent."""
     return 100 * float(record.curve["train_accuracy"][-1])
 
 
@@ -71,13 +71,13 @@ def losses(results: Results, part: str, norm: str) -> dict[Pair, float]:
 
 
 def mean_by_seed(parts: Sequence[Mapping[Pair, float]]) -> dict[Pair, float]:
-    """The mean over several parts of each seed that has them all: parts of one seed are no independent pairs."""
+    """The mean over several parts for each seed that has all of them: parts of one seed are not independent."""
     seeds = [pair for pair in parts[0] if all(pair in part for part in parts)]
     return {pair: sum(part[pair] for part in parts) / len(parts) for pair in seeds}
 
 
 def seeds_of(records: Iterable[Record]) -> str:
-    """How many seeds stand behind the figures."""
+    """The number of seeds, for the note of a table."""
     number = len({record.choices["seed"] for record in records})
     return f"{number} {'seed' if number == 1 else 'seeds'}; mean ± standard deviation."
 
@@ -92,7 +92,7 @@ SCALED_DOWN = """\
   with seed 0, because POP-Norm does best with them; with torch's initial weights and no POP-Norm before the last layer
   κ=4 was worse than κ=1 and BatchNorm under sigmoid. Seed 0 is left out here, but the setting favours POP-Norm.
   In training loss under sigmoid κ=4 is also worse than both here."""
-# On the pages that have these trainings.
+# For the pages with these trainings.
 SHARED = """\
 - The pages popnorm-kappa, popnorm-ablation, popnorm-accuracy and popnorm-theory share the same runs of the VGG with κ=4
   on CIFAR-10 (paper preset: CIFAR-100), and the last three those with BatchNorm: these pages are not independent of

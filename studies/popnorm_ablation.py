@@ -1,4 +1,4 @@
-"""The parts of POP-Norm alone, exchanged and replaced, beside BatchNorm and no normalization."""
+"""The parts of POP-Norm alone, exchanged and replaced, compared with BatchNorm and no normalization."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from geonorm.lab.statistics import summarize
 from .page import Block, Chart, Page, Table, spread
 from .popnorm import (
     ACTIVATIONS,
-    ANEW,
     LAPTOP,
     PAPER,
+    RECOMPUTED,
     RUNNING,
     SCALED_DOWN,
     SHARED,
@@ -30,7 +30,7 @@ LOW, MIDDLE, HIGH = 0.00005, 0.005, 0.1
 
 
 class Arm(NamedTuple):
-    """One training of the ablation: the norm, where it stands, and at which rate the paper trains it."""
+    """One training of the ablation: the norm, its placement, and the paper's learning rate."""
 
     norm: str
     rate: float = HIGH
@@ -40,7 +40,7 @@ class Arm(NamedTuple):
 NONE, MEAN, DIVISION = "no normalization", "mean removal alone", "division by l2 alone"
 BOTH, BATCH = "POP-Norm", "BatchNorm"
 ONE, LARGEST, EXCHANGED = "POP-Norm, division by l1", "POP-Norm, division by l∞", "POP-Norm, division first"
-BEHIND = "POP-Norm behind the convolution"
+AFTER = "POP-Norm after the convolution"
 ARMS = {
     NONE: Arm("none", LOW),
     MEAN: Arm("pop(scale=false)", MIDDLE),
@@ -49,17 +49,17 @@ ARMS = {
     ONE: Arm("pop(spread=mean_abs)"),
     LARGEST: Arm("pop(spread=max_abs)"),
     EXCHANGED: Arm("pop(order=scale_first)"),
-    BEHIND: Arm("pop", place="behind"),
+    AFTER: Arm("pop", place="behind"),
     BATCH: Arm("bn"),
 }
 RATES = (LOW, MIDDLE, HIGH)
-ALONE = (NONE, MEAN, DIVISION)  # said not to train under sigmoid, whatever the rate
-_LEARNS = {"laptop": 15.0, "paper": 1.5}  # per cent of the training samples right: half as much again as by chance
-_MARGIN = 0.1  # of a loss
+ALONE = (NONE, MEAN, DIVISION)  # which the paper says do not train under sigmoid at any rate
+_LEARNS = {"laptop": 15.0, "paper": 1.5}  # per cent of the training samples correct: 1.5 times chance
+_MARGIN = 0.1  # difference of losses that count as level
 
 
 def plan(preset: str) -> dict[str, StudyRecipe]:
-    """By activation, place and rate: those norms that share them."""
+    """The trainings: norms with the same activation, place and rate are one part."""
     base = replace(PAPER, seeds=(0, 1, 2)) if preset == "paper" else LAPTOP
     parts: dict[str, StudyRecipe] = {}
     for activation in ACTIVATIONS:
@@ -115,11 +115,11 @@ def _row(results: Results, activation: str, arm: Arm) -> list[str]:
         spread(losses(results, part, norm), 3),
         spread(results.values(final_train_accuracy, part, norm=norm)),
         spread(results.values(accuracy(RUNNING), part, norm=norm)),
-        spread(results.values(accuracy(ANEW), part, norm=norm)),
+        spread(results.values(accuracy(RECOMPUTED), part, norm=norm)),
     ]
 
 
-# Which arm the paper says to train faster than which other.
+# Pairs of arms of which the paper says that the first trains faster.
 _FASTER = (
     ("tanh", MEAN, NONE),
     ("tanh", DIVISION, MEAN),
@@ -128,7 +128,7 @@ _FASTER = (
     ("relu", DIVISION, MEAN),
     ("sigmoid", BOTH, BATCH),
 )
-# Which arm it says to be close to which other, or to be able to take its place; and where.
+# Pairs of arms that the paper calls close or interchangeable, and where it says so.
 _LEVEL = (
     ("relu", BATCH, DIVISION, "Figure 3, Section 5.3"),
     *((activation, arm, BOTH, "Remark 1") for arm in (ONE, LARGEST, EXCHANGED) for activation in ACTIVATIONS),
@@ -141,7 +141,7 @@ def _verdicts(results: Results) -> list[Verdict]:
 
     found = []
     faster = [(*each, "Figure 3, Section 5.3") for each in _FASTER]
-    faster += [(activation, BOTH, BEHIND, OWN) for activation in ACTIVATIONS]
+    faster += [(activation, BOTH, AFTER, OWN) for activation in ACTIVATIONS]
     for activation, fast, slow, source in faster:
         low, high = loss(activation, fast), loss(activation, slow)
         if low and high:
@@ -158,14 +158,14 @@ def _verdicts(results: Results) -> list[Verdict]:
 
 
 def _at_rates(fast: str, slow: str) -> str:
-    """The claim, with the rates where they are not the same."""
+    """The claim, with the rates if they differ."""
     rates = [ARMS[label].rate for label in (fast, slow)]
     one, other = (f" at {rate:g}" if rates[0] != rates[1] else "" for rate in rates)
     return f"{fast}{one} trains faster than {slow}{other}"
 
 
 def _said_not_to_train(results: Results) -> list[Verdict]:
-    """One verdict for each arm: the best of each seed, over the rates at which a training can be told from none."""
+    """One verdict for each arm, by the best accuracy of each seed over the rates at which ReLU networks train."""
     telling = [ARMS[label].rate for label in ALONE if _trains_with_relu(results, ARMS[label])]
     found = []
     for label in ALONE:
@@ -188,7 +188,7 @@ def _right(results: Results, activation: str, arm: Arm) -> dict[Pair, float]:
 
 
 def _trains_with_relu(results: Results, arm: Arm) -> bool:
-    """Whether a network without this trouble trains at the rate of this arm, so that not to train means something."""
+    """Whether the arm trains with ReLU at this rate, so that a failure with sigmoid means something."""
     return summarize(_right(results, "relu", arm).values()).mean > _LEARNS[results.preset]
 
 
@@ -200,7 +200,7 @@ _DIFFERS = f"""\
   either: that mean removal is faster than no normalization says little here. κ is 4.
 - *Division first* is the paper's exchanged order. Remark 1 says that the order can be exchanged and l2 replaced by l1
   or l∞, and shows none of them; we read it as: the training loss ends level with that of POP-Norm.
-- *Behind the convolution* is the same POP-Norm in the position of BatchNorm, which the paper does not have. It also
+- *After the convolution* is the same POP-Norm in the position of BatchNorm, which the paper does not have. It also
   includes κ: the activation sees values of a quarter of the size, so where this does worse, it may be due to the
   placement or to κ.
 - Two losses are level when they differ by less than {_MARGIN:g}: a tenth of the improvement in these runs, from 2.3
@@ -214,7 +214,7 @@ _DIFFERS = f"""\
 
 STUDY = Study(
     name="popnorm-ablation",
-    line="The parts of POP-Norm alone, exchanged, behind the operation, with l1 and l∞; beside BatchNorm and no norm",
+    line="The parts of POP-Norm alone, exchanged, after the operation, with l1 and l∞; BatchNorm and no norm",
     source="POP-Norm, Figure 3, Section 5.3 and Remark 1",
     minutes={"laptop": 8},
     plan=plan,

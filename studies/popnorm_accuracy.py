@@ -7,11 +7,11 @@ from dataclasses import replace
 from .page import Block, Chart, Page, Table, spread
 from .popnorm import (
     ACTIVATIONS,
-    ANEW,
     EVERYWHERE,
     HE,
     LAPTOP,
     PAPER,
+    RECOMPUTED,
     RUNNING,
     SCALED_DOWN,
     SHARED,
@@ -58,7 +58,7 @@ def plan(preset: str) -> dict[str, StudyRecipe]:
             recipe = replace(
                 LAPTOP, data=small, model_options={**EVERYWHERE, **SMALL[network], "activation": activation}
             )
-        scale = HE if network == "vgg16" else 1.0  # the ResNet has first weights of that size by itself
+        scale = HE if network == "vgg16" else 1.0  # the ResNet's initial weights already have that size
         parts[_part(data, network, activation)] = replace(recipe, model=network, weight_scale=scale)
     return parts
 
@@ -68,12 +68,12 @@ def _part(data: str, network: str, activation: str) -> str:
 
 
 def _named(preset: str, data: str, network: str, activation: str) -> list[str]:
-    """A setting in words: the laptop's networks are not the paper's."""
+    """A setting in words; the networks of the laptop preset are called small."""
     return [SETS[data], f"{'' if preset == 'paper' else 'small '}{NETWORKS[network]}", ACTIVATIONS[activation]]
 
 
 def read(results: Results) -> Page:
-    """The table with ours beside theirs, losses, and verdicts."""
+    """The table with published figures and ours, losses, and verdicts."""
     rows, panels = [], {}
     for (data, network, activation), published in PUBLISHED.items():
         part = _part(data, network, activation)
@@ -81,7 +81,7 @@ def read(results: Results) -> Page:
             continue
         names = _named(results.preset, data, network, activation)
         for label, norm, theirs in (("BatchNorm", BATCH, published[0]), ("POP-Norm", POP, published[1])):
-            figures = [spread(results.values(accuracy(how), part, norm=norm)) for how in (RUNNING, ANEW)]
+            figures = [spread(results.values(accuracy(how), part, norm=norm)) for how in (RUNNING, RECOMPUTED)]
             rows.append([*names, label, theirs, *figures, spread(losses(results, part, norm), 3)])
         panels[", ".join(names)] = [
             loss_line(label, results.of(part, norm=norm)) for label, norm in (("BatchNorm", BATCH), ("POP-Norm", POP))
@@ -115,7 +115,7 @@ def _verdicts(results: Results) -> list[Verdict]:
     for activation, name in ACTIVATIONS.items():
         parts = [_part(*key) for key in PUBLISHED if key[2] == activation]
         ours = {
-            norm: mean_by_seed([results.values(accuracy(ANEW), part, norm=norm) for part in parts])
+            norm: mean_by_seed([results.values(accuracy(RECOMPUTED), part, norm=norm) for part in parts])
             for norm in (BATCH, POP)
         }
         if all(ours.values()):

@@ -35,7 +35,7 @@ PAPER = StudyRecipe(
 
 
 def plan(preset: str) -> dict[str, StudyRecipe]:
-    """One part: the folder that is given."""
+    """One part: the images of the folder."""
     if preset == "paper":
         return {PART: PAPER}
     small = replace(
@@ -51,19 +51,19 @@ def plan(preset: str) -> dict[str, StudyRecipe]:
 
 
 def read(results: Results) -> Page:
-    """Top-1 and top-5 accuracy, losses, and verdicts; the published figures beside those of ImageNet alone."""
+    """Top-1 and top-5 accuracy, losses, and verdicts; with the published figures only for ImageNet."""
     rows, lines = [], []
-    beside = results.preset == "paper"
+    shows_published = results.preset == "paper"
     for norm, label in ((BATCH, "BatchNorm"), (POP, "POP-Norm")):
         if results.of(PART, norm=norm):
             row = [label]
             for how in (FIRST, FIVE):
                 ours = spread(results.values(accuracy(how), PART, norm=norm))
-                row += [PUBLISHED[norm][how], ours] if beside else [ours]
+                row += [PUBLISHED[norm][how], ours] if shows_published else [ours]
             rows.append([*row, spread(losses(results, PART, norm), 3)])
             lines.append(loss_line(label, results.of(PART, norm=norm)))
     accuracies = [
-        f"{name}{of}" for name in ("top-1", "top-5") for of in ([", published", ", ours"] if beside else [""])
+        f"{name}{of}" for name in ("top-1", "top-5") for of in ([", published", ", ours"] if shows_published else [""])
     ]
     heads = ["norm", *accuracies, "final training loss"]
     blocks: list[Block] = [Table("Test accuracy, %", heads, rows, seeds_of(results.records))]
@@ -76,7 +76,7 @@ SMALL = "A folder of small images (CIFAR-10's in the stored results), ResNet-18 
 
 
 def _verdicts(results: Results) -> list[Verdict]:
-    """The paper's claim is one about ImageNet: only the paper preset can test it."""
+    """The paper's claim is about ImageNet, so only the paper preset can test it."""
     paper = results.preset == "paper"
     found = []
     for how, name in ((FIRST, "top-1"), (FIVE, "top-5")):

@@ -1,4 +1,4 @@
-"""POP-Norm's divisor κ: training loss for κ = 1, 4 and 16, and what is left of κ when weights and rates imitate it."""
+"""POP-Norm's divisor κ: training loss for κ = 1, 4 and 16, and whether other weights and rates can imitate κ."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 from .page import Block, Chart, Page, Table, spread
 from .popnorm import (
     ACTIVATIONS,
-    ANEW,
     HE,
     LAPTOP,
     PAPER,
+    RECOMPUTED,
     RUNNING,
     SCALED_DOWN,
     SHARED,
@@ -26,11 +26,11 @@ from .verdicts import OWN, Verdict, better
 
 KAPPAS = (1, 4, 16)
 ONE = "pop(kappa=1)"
-SMALLER = "sigmoid, torch's first weights"
+SMALLER = "sigmoid, torch's first weights"  # a name in stored results
 
 
 def plan(preset: str) -> dict[str, StudyRecipe]:
-    """By activation: all κ; then κ = 1 with weights and rates that imitate a larger one, in two ways."""
+    """For each activation, all κ; then κ = 1 with weights and rates that imitate a larger κ, in two ways."""
     base = replace(PAPER, seeds=(0, 1, 2)) if preset == "paper" else LAPTOP
     parts = {}
     for activation in ACTIVATIONS:
@@ -62,10 +62,10 @@ def read(results: Results) -> Page:
     for activation, name in ACTIVATIONS.items():
         arms = [(f"κ={kappa}", activation, _spec(kappa)) for kappa in KAPPAS]
         for kappa in KAPPAS[1:]:
-            arms.append((f"κ=1, weights behind POP-Norms as κ={kappa}", _imitated(activation, kappa), ONE))
+            arms.append((f"κ=1, weights after POP-Norms as κ={kappa}", _imitated(activation, kappa), ONE))
             arms.append((f"κ=1, all weights/{kappa}, rate/{kappa**2}", _all_scaled(activation, kappa), ONE))
         if activation == "sigmoid":
-            arms += [(f"κ={kappa}, torch's first weights", SMALLER, _spec(kappa)) for kappa in KAPPAS]
+            arms += [(f"κ={kappa}, torch's initial weights", SMALLER, _spec(kappa)) for kappa in KAPPAS]
         for label, part, norm in arms:
             if results.of(part, norm=norm):
                 rows.append(
@@ -74,7 +74,7 @@ def read(results: Results) -> Page:
                         label,
                         spread(losses(results, part, norm), 3),
                         spread(results.values(accuracy(RUNNING), part, norm=norm)),
-                        spread(results.values(accuracy(ANEW), part, norm=norm)),
+                        spread(results.values(accuracy(RECOMPUTED), part, norm=norm)),
                     ]
                 )
         lines = [loss_line(label, results.of(part, norm=norm)) for label, part, norm in arms[: len(KAPPAS)]]
@@ -89,7 +89,7 @@ def read(results: Results) -> Page:
 
 
 def _identity(results: Results) -> str:
-    """How far κ and its imitation by the weights behind POP-Norms are apart: a check of the code, not a claim."""
+    """The difference between κ and its imitation by the weights after POP-Norms: a check of the code, not a claim."""
     gaps = [
         abs(loss - imitated[pair])
         for activation in ACTIVATIONS
@@ -118,7 +118,7 @@ def _verdicts(results: Results) -> list[Verdict]:
         figure = "Figure 2, Section 5.2"
         found += lower(f"{name}: κ=4 ends with a lower training loss than κ=1", figure, four, one)
         found += lower(f"{name}: κ=16 is too much: κ=4 ends with a lower training loss", figure, four, sixteen)
-        claim = f"{name}: κ=4 ends with a lower training loss than κ=1 with all first weights/4 and all rates/16"
+        claim = f"{name}: κ=4 ends with a lower training loss than κ=1 with all initial weights/4 and all rates/16"
         found += lower(claim, OWN, four, scaled)
     return found
 
@@ -128,16 +128,16 @@ _DIFFERS = f"""\
 - Figure 2 shows training losses on CIFAR-100 without numbers.
 - The imitations are ours. Weights after a POP-Norm that start at w/κ and learn at the rate α/κ², with weight decay λκ²,
   compute what κ computes: F(w/κ). The arms with *all weights* are one reading of Remark 2, turned round: it says that
-  with κ in place the training would be the same if the first weights were magnified by κ and the rate scaled to match.
-  It names no power of κ for the rate and does not speak of other parameters; here κ is left out, first weights are
-  divided by κ, and every parameter, including those of norms and biases, learns at the rate α/κ². That it does better
-  may only mean that the rate 0.1 is high for these runs.
-- *torch's first weights* are smaller than those of He et al. by √6: what κ is too much depends on them.
+  with κ in place the training would be the same if the initial weights were magnified by κ and the rate scaled to
+  match. It names no power of κ for the rate and does not speak of other parameters; here κ is left out, initial weights
+  are divided by κ, and every parameter, including those of norms and biases, learns at the rate α/κ². That it does
+  better may only mean that the rate 0.1 is high for these runs.
+- *torch's initial weights* are smaller than those of He et al. by √6: what κ is too much depends on them.
 {SHARED}"""
 
 STUDY = Study(
     name="popnorm-kappa",
-    line="POP-Norm with κ = 1, 4 and 16 under sigmoid, tanh and ReLU, and κ imitated by first weights and rates",
+    line="POP-Norm with κ = 1, 4 and 16 under sigmoid, tanh and ReLU, and κ imitated by initial weights and rates",
     source="POP-Norm, Figure 2 and Remark 2",
     minutes={"laptop": 5},
     plan=plan,

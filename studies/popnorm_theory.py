@@ -1,4 +1,4 @@
-"""What POP-Norm's theorems are about, measured: noise, sharpness and condition, and what an activation leaves."""
+"""The quantities in POP-Norm's theorems, measured: noise, sharpness and condition, and the effect of activations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Figure = Callable[[Record, int], float]
 
 
 def plan(preset: str) -> dict[str, StudyRecipe]:
-    """By activation: a VGG under all norms with its curvature; and a perceptron with the slopes against κ."""
+    """For each activation, a VGG with all norms and its curvature, and a perceptron with the slopes against κ."""
     base = replace(PAPER, seeds=(0, 1, 2)) if preset == "paper" else LAPTOP
     small = StudyRecipe(norms=(POP,), probes=("slopes",), seeds=(0, 1, 2), epochs=5)
     parts = {}
@@ -34,7 +34,7 @@ def plan(preset: str) -> dict[str, StudyRecipe]:
     return parts
 
 
-# Figures of one epoch. Those that span orders of magnitude are compared as logarithms.
+# Figures of one epoch; those that vary by orders of magnitude are compared as logarithms.
 
 
 def variance(record: Record, epoch: int) -> float:
@@ -54,8 +54,8 @@ def condition(record: Record, epoch: int) -> float:
 
 
 def _conditions(record: Record, epoch: int) -> list[float]:
-    """Of all convolutions but the first, which sees the images, and the last, which in the laptop preset sees one pixel
-    and eight of padding, so that it is infinite under any norm. The linear layer behind them is left out, too."""
+    """Of all convolutions except the first, whose input is the image, and the last, whose input in the laptop preset is
+    one pixel and eight of padding, which makes it infinite under any norm. The final linear layer is left out too."""
     return [_log(value) for value in record.curve["sharpness"][epoch]["condition"][1:-2]]
 
 
@@ -64,13 +64,13 @@ def _log(value: float | None) -> float:
 
 
 def mean_share(record: Record, epoch: int) -> float:
-    """Share of the mean in the squared input, mean over the inner operations."""
+    """mean²/rms² of the input, averaged over the inner operations."""
     values = record.curve["arrival"][epoch]["mean_share"][1:-1]
     return float(sum(values) / len(values))
 
 
 def division(record: Record, epoch: int) -> float:
-    """How much of a division by the norms arrives, mean over the inner operations."""
+    """How much of the norms' division is passed on, averaged over the inner operations."""
     values = record.curve["arrival"][epoch]["division"][1:-1]
     return float(sum(values) / len(values))
 
@@ -83,7 +83,7 @@ FIGURES: dict[str, tuple[Figure, str]] = {
 
 
 def read(results: Results) -> Page:
-    """Curves over the training, what arrives, slopes against κ, and verdicts."""
+    """Curves over the training, effects of activations, slopes against κ, and verdicts."""
     blocks: list[Block] = [_curvature_table(results), _arrival_table(results), _slope_table(results)]
     for name, (figure, short) in FIGURES.items():
         panels = {}
@@ -124,7 +124,7 @@ def _rows(results: Results, figures: list[Figure]) -> list[list[str]]:
 
 
 def _cell(results: Results, activation: str, norm: str, figure: Figure) -> str:
-    """Mean and deviation; for condition numbers that have no mean, how many of them are infinite."""
+    """Mean and deviation; for condition numbers without a finite mean, how many are infinite."""
     values = _means(results, activation, norm, figure)
     if figure is not condition or math.inf not in values.values():
         return spread(values)
@@ -141,7 +141,7 @@ def _curvature_table(results: Results) -> Table:
     rows = _rows(results, [figure for figure, _ in FIGURES.values()])
     trained = [record for record in results.records if record.part in ACTIVATIONS]
     heads = ["activation", "norm", *[f"log10 of {name}" for name in FIGURES]]
-    note = f"{seeds_of(trained)} ∞ in n of m: so many measurements, of seeds, epochs and layers, were infinite."
+    note = f"{seeds_of(trained)} ∞ in n of m: n of m measurements (seeds, epochs and layers) were infinite."
     return Table("Noise, sharpness and condition, mean over the epochs", heads, rows, note)
 
 
@@ -200,7 +200,7 @@ def _verdicts(results: Results) -> list[Verdict]:
 
 
 def _powers(results: Results) -> list[Verdict]:
-    """Remark 2 says it of all activations at once: so does the verdict, of their mean for each seed."""
+    """Remark 2 is about all activations at once, so the verdict is on their mean for each seed."""
     found = []
     for kind, name in (("largest", "Lipschitz constant"), ("variance", "gradient variance")):
         for place, layer in _LAYERS.items():

@@ -1,4 +1,4 @@
-"""What is measured inside the model after every epoch, beside loss and accuracy."""
+"""Measurements inside the model after every epoch, in addition to loss and accuracy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Probe = Callable[[nn.Module, Task], dict[str, Any]]
 
 
 def weight_norms(model: nn.Module, task: Task) -> dict[str, float]:
-    """The length of every weight of a convolution or linear layer, by its name."""
+    """The length of every weight of a convolution or linear layer, by name."""
     return {
         name: float(parameter.detach().norm())
         for name, parameter in model.named_parameters()
@@ -33,12 +33,13 @@ def weight_norms(model: nn.Module, task: Task) -> dict[str, float]:
 
 
 def invariant_lengths(model: nn.Module, task: Task) -> dict[str, list[float]]:
-    """Of every scale-invariant weight, in the order of the network: its length, and that of one of its parts.
+    """For every scale-invariant weight, in the order of the network: its length, and that of one of its parts.
 
-    Parts are rows, groups of rows, or the whole: what a learning rate η turns by η/‖w‖². Of several, the median.
+    A part is a row, a group of rows, or the whole: the vector w whose effective rate is η/‖w‖². Of several parts, the
+    median.
     """
     with state_restored(model), torch.no_grad():
-        model.train()  # where norms measure the batch
+        model.train()  # with batch statistics
         found = []
         for part in parts_by_table(model):
             members = part.members(model)
@@ -53,8 +54,8 @@ def invariant_lengths(model: nn.Module, task: Task) -> dict[str, list[float]]:
 def moments(model: nn.Module, task: Task) -> dict[str, list[float | None]]:
     """Gaps between (γ², β) of every batch norm and the moments (σ², μ) of its input, in the order of the network.
 
-    As of ``geonorm.analysis.Monitor``: means over channels of |γ² − σ²|, of that as a share of γ² + σ², and of |β − μ|;
-    then the same with the rows of the weight before the norm at length 1. On some training samples.
+    As in ``geonorm.analysis.Monitor``: means over channels of |γ² − σ²|, of |γ² − σ²|/(γ² + σ²), and of |β − μ|;
+    then the same with the rows of the weight before the norm at length 1. Measured on some training samples.
     """
     watches = [watch for watch in norm_watches(model) if watch.has_moments]
     with state_restored(model), torch.no_grad():

@@ -1,4 +1,4 @@
-"""Recipes of studies: settings that only the papers' questions need, and what makes trainings of them."""
+"""Recipes of studies, with settings that only the papers' questions need, and the source of their trainings."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class StudyRecipe(Recipe):
     """A recipe with settings that only studies use.
 
     Attributes:
-        weight_scale: factor on the first weights of convolutions and linear layers.
-        weights_as_kappa: κ of a POP-Norm imitated by its weights: those behind a POP-Norm start at w/κ and learn at the
+        weight_scale: factor on the initial weights of convolutions and linear layers.
+        weights_as_kappa: imitate this κ of POP-Norm by weights: those after a POP-Norm start at w/κ and learn at the
             rate lr/κ² with weight_decay·κ².
-        probes: what is measured inside the model after every epoch, see ``studies.probes``.
+        probes: measurements inside the model after every epoch, see ``studies.probes``.
     """
 
     weight_scale: float = 1.0
@@ -49,17 +49,17 @@ class StudyRecipe(Recipe):
             raise ValueError(f"expected weight_scale > 0 (got {self.weight_scale})")
         if not self.weights_as_kappa > 0 or (self.weights_as_kappa != 1 and self.optimizer != "sgd"):
             raise ValueError(
-                "expected weights_as_kappa over 0, and other than 1 only with the optimizer 'sgd' "
+                "expected weights_as_kappa above 0, and other than 1 only with the optimizer 'sgd' "
                 f"(got {self.weights_as_kappa} with {self.optimizer!r})"
             )
 
 
 @dataclass(frozen=True)
 class StudySource(Named):
-    """Data and models by the names in the run, with the settings of studies carried out."""
+    """Data and models by the names in the run, with the settings of studies applied."""
 
     def model(self, run: Run, task: Task) -> nn.Module:
-        """The model, its first weights scaled."""
+        """The model, with its initial weights scaled."""
         plain = {name: value for name, value in run.choices.items() if name != "weights_as_kappa"}
         model = super().model(Run(plain | dict(FORMER)), task)
         _scale_weights(model, run["weight_scale"])
@@ -94,7 +94,7 @@ def _scale_weights(model: nn.Module, factor: float) -> None:
 
 
 def _imitating_kappa(model: nn.Module, kappa: float, decay: float) -> list[dict[str, Any]]:
-    """Groups of parameters for SGD, with those behind POP-Norms changed: F(w/κ) from w is F(v) from v = w/κ."""
+    """Groups of parameters for SGD, with weights after POP-Norms changed: F(w/κ) from w is F(v) from v = w/κ."""
     behind = [module.get_parameter("weight") for module in model.modules() if is_pre_norm(module) and kappa != 1]
     with torch.no_grad():
         for weight in behind:

@@ -1,4 +1,4 @@
-"""What a study measured, as JSON lines: one line per training, small enough to be kept beside the code."""
+"""Results of a study as JSON lines: one line per training, small enough to be kept in the repository."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from geonorm.lab.store import Store
 from .recipe import StudyRecipe
 
 Pair = tuple[int, int | None]  # seed and fold: runs that share both are compared with each other
-_DIGITS = 5  # of curves: more than a figure or a table shows
+_DIGITS = 5  # digits of curves: more than a figure or a table shows
 _SMOKE = "-smoke"
 
 
@@ -23,7 +23,7 @@ class Record(NamedTuple):
 
     Attributes:
         key: of the run in a store.
-        part: which part of the study.
+        part: its part of the study.
         choices: norm, loss, corruption, seed and fold.
         figures: by evaluation.
         curve: by figure, epoch after epoch.
@@ -39,19 +39,19 @@ class Record(NamedTuple):
 
     @property
     def pair(self) -> Pair:
-        """What it shares with the run of another norm that it is compared with."""
+        """Seed and fold, which runs that are compared have in common."""
         return self.choices["seed"], self.choices["fold"]
 
 
 class Results(NamedTuple):
-    """All trainings of a study that are done, with the preset they belong to, and whether they are a smoke of it."""
+    """All finished trainings of a study, their preset, and whether they are a smoke of it."""
 
     preset: str
     records: tuple[Record, ...]
     smoke: bool = False
 
     def of(self, part: str, **choices: Any) -> list[Record]:
-        """The trainings of a part with some choices."""
+        """The trainings of a part with these choices."""
         return [
             record
             for record in self.records
@@ -59,7 +59,7 @@ class Results(NamedTuple):
         ]
 
     def values(self, figure: Callable[[Record], float], part: str, **choices: Any) -> dict[Pair, float]:
-        """A figure of each of them, in per cent or as it is, by seed and fold."""
+        """A figure of each of these trainings, by seed and fold."""
         return {record.pair: figure(record) for record in self.of(part, **choices)}
 
 
@@ -71,9 +71,9 @@ def accuracy(evaluation: str = "clean", figure: str = "accuracy") -> Callable[[R
 def collect(
     parts: Mapping[str, StudyRecipe], store: Store, curves: Sequence[str], before: Results, ends: Sequence[str] = ()
 ) -> Results:
-    """The trainings of a plan that are done: in a store, or in the results that were there before.
+    """The finished trainings of a plan, from a store or from earlier results.
 
-    Those of other seeds stay in the results, whatever seeds were asked for.
+    Earlier results with other seeds are kept.
     """
     done, known = {one.key: one for one in store.finished()}, {record.key: record for record in before.records}
     records = []
@@ -94,37 +94,37 @@ def collect(
 
 
 def write(results: Results, path: Path) -> None:
-    """As JSON lines, in the order of the plan."""
+    """Write results as JSON lines, in the order of the plan."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(record._asdict(), ensure_ascii=False, separators=(",", ":")) for record in results.records]
-    beside = path.with_suffix(f".{os.getpid()}")  # moved into place: a kill leaves the old file or the new one
+    temporary = path.with_suffix(f".{os.getpid()}")  # renamed at the end: a kill leaves the old file or the new one
     try:
-        beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        os.replace(beside, path)
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        os.replace(temporary, path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def path_in(folder: Path, name: str, preset: str, *, smoke: bool = False) -> Path:
-    """Where results of a study are kept: a smoke has a file of its own."""
+    """The file for the results of a study; a smoke has its own."""
     return folder / name / f"{preset}{_SMOKE if smoke else ''}.jsonl"
 
 
 def read(path: Path) -> Results:
-    """What ``write`` has written, if anything; the name of the file tells the preset, and a smoke."""
+    """Read results, empty if there is no file; the name of the file tells the preset, and a smoke."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     try:
         records = tuple(Record(**json.loads(line)) for line in lines)
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"expected results as JSON lines in {path} ({error}); delete it: trainings that are still in the store "
-            "beside it are not repeated"
+            f"expected results as JSON lines in {path} ({error}); delete it: trainings that are still in the store in "
+            "its folder are not repeated"
         ) from error
     return Results(path.stem.removesuffix(_SMOKE), records, path.stem.endswith(_SMOKE))
 
 
 def _short(value: Any) -> Any:
-    """Numbers with as many digits as anyone reads."""
+    """Numbers rounded to a readable number of digits."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A smoke: the trainings of a study with hardly any work, on data made on the spot; it shows that they run."""
+"""A smoke: a minimal run of the trainings of a study on synthetic data, to show that they run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .recipe import StudyRecipe
 from .results import Record, Results
 
 SAID = (
-    "**A smoke: one epoch on a few samples made on the spot, in the place of the data and images named below. It shows "
+    "**A smoke: one epoch on a few synthetic samples instead of the data and images named below. It shows "
     "that the study runs; its figures say nothing about any claim.**"
 )
 _BATCH = 8
 _FEW = {"train_size": 2 * _BATCH, "test_size": 2 * _BATCH}
 _SIDES = {"digits": 8, "cifar10": 32, "cifar100": 32, "cifar100_subset": 32, "image_folder": 224, "celeba": 64}
-_LARGEST = 64  # pixels: ImageNet's stem and stages leave 2×2 of them
-_LARGEST_MEASURED = 8  # where the sharpness is measured: dozens of passes through the network and back
+_LARGEST = 64  # pixels: after ImageNet's stem and stages 2×2 are left
+_LARGEST_MEASURED = 8  # if the sharpness is measured, which takes dozens of forward and backward passes
 _CLASSES = {"celeba": 2, "cifar100": 8, "cifar100_subset": 8}  # the others have 4
 _TABLES = ("compas", "adult", "subpopulations")
 _GRAPHS = ("mutag", "ptc", "proteins", "regular_graphs")
@@ -48,7 +48,7 @@ def shrunk(recipe: StudyRecipe) -> StudyRecipe:
 
 
 def shrunk_evaluation(text: str) -> str:
-    """An attack in two steps. The official corrupted images come in files: ours of the same severity stand in."""
+    """An attack in two steps; our own degraded images instead of the official ones, which are in files."""
     how = parse_evaluation(text)
     if how.name == "cifar10c":
         return f"contrast(severity={how.arguments['severity']})"
@@ -56,7 +56,7 @@ def shrunk_evaluation(text: str) -> str:
 
 
 def as_planned(results: Results, parts: Mapping[str, StudyRecipe]) -> Results:
-    """Results of a smoke whose evaluations are called as those of the plan that they stand for."""
+    """Results of a smoke, with its evaluations renamed to those of the plan."""
 
     def named(record: Record) -> Record:
         wanted = parts[record.part].evaluations
@@ -66,7 +66,7 @@ def as_planned(results: Results, parts: Mapping[str, StudyRecipe]) -> Results:
 
 
 def _stand_in(data: str, options: Mapping[str, Any], largest: int) -> tuple[str, dict[str, Any]]:
-    """Data of the same kind that are made on the spot, and their options; images have at most so many pixels a side."""
+    """Synthetic data of the same kind, and their options; ``largest``: the largest side of images in pixels."""
     known(data, (*_SIDES, *_TABLES, *_GRAPHS), "data for a smoke")
     if data in _GRAPHS:
         return "regular_graphs", dict(_FEW)

@@ -1,4 +1,4 @@
-"""A study: a table or figure of a paper as trainings to run, and how to read what came out."""
+"""A study: a table or figure of a paper as trainings to run, and how to read their results."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Study:
     """One named study.
 
     Attributes:
-        name: how it is called.
+        name: its name.
         line: what it shows, in one line.
-        source: which paper, which tables and figures.
-        minutes: about how long each preset takes on two cores; nothing for those that need more.
-        plan: from a preset to its trainings, by part.
-        read: from results to the page.
-        curves: figures of every epoch that the results keep.
-        ends: figures of which they keep the last epoch only, as a curve of one.
+        source: the paper, its tables and figures.
+        minutes: approximate duration of each preset on two cores; None for those that need GPUs.
+        plan: makes the trainings of a preset, by part.
+        read: makes the page from results.
+        curves: figures stored for every epoch.
+        ends: figures stored for the last epoch only, as a curve of one.
     """
 
     name: str
@@ -41,6 +41,6 @@ class Study:
     ends: tuple[str, ...] = ()
 
     def page(self, results: Results) -> Page:
-        """What ``read`` makes of results; of those of a smoke, too. Its tests are corrected for each other."""
+        """The page from results, also from those of a smoke, with its tests corrected for their number."""
         page = self.read(smoke.as_planned(results, self.plan(results.preset)) if results.smoke else results)
         return page._replace(verdicts=corrected(page.verdicts))

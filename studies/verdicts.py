@@ -1,4 +1,4 @@
-"""Does a claim hold? From paired differences, corrected for all claims of a page, and never more than they say."""
+"""Does a claim hold? Verdicts from paired differences, corrected for all claims of a page."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from geonorm.lab.statistics import LEVEL, Difference, difference, holm, shared_b
 from .results import Pair
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided at this scale"
-OWN = "our question"  # in the place of published figures: no paper claims it
+OWN = "our question"  # instead of published figures, if no paper makes the claim
 
 
 class Verdict(NamedTuple):
-    """What became of one claim.
+    """The verdict on one claim.
 
     Attributes:
         claim: in a sentence.
-        published: the figures behind it, or ``OWN``.
-        ours: the same figures, as they came out here.
+        published: its figures in the paper, or ``OWN``.
+        ours: the same figures here.
         verdict: holds, does not hold, or undecided at this scale.
         why: the statistics behind it.
-        p: of the test that decided; NaN where something else did.
+        p: of the test that decided; NaN if there was none.
     """
 
     claim: str
@@ -51,7 +51,7 @@ def better(one: Mapping[Pair, float], other: Mapping[Pair, float]) -> Answer:
 
 
 def above(values: Mapping[Pair, float], bound: float) -> Answer:
-    """Whether a figure is higher than a bound. One that is the same in all runs needs no test."""
+    """Whether a figure is higher than a bound. If it is the same in all runs, no test is needed."""
     found = _difference(values, dict.fromkeys(values, bound))
     if found.number > 1 and math.isnan(found.p):
         return Answer(HOLDS if found.mean > 0 else FAILS, f"the same in {found.number} runs")
@@ -74,7 +74,7 @@ def level(one: Mapping[Pair, float], other: Mapping[Pair, float], margin: float)
 
 
 def corrected(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts of a page with their tests corrected for each other (Holm), and what became of p said."""
+    """The verdicts of a page with p values corrected for their number (Holm), and stated in ``why``."""
     together = holm([one.p for one in verdicts])
     tests = sum(not math.isnan(p) for p in together)
     found = []

@@ -170,7 +170,7 @@ def test_factors_in_words_are_those_of_the_table() -> None:
     for row in ("InstanceNorm2d, φ=1.5", "GraphNorm, φ=1.5"):
         assert all(0.9 < ratio < 1.1 for ratio in machines[row].values())
     assert "`AugInstanceNorm2d` and `AugGraphNorm` are level" in limits
-    assert "`diffphi` and `robustbn` take 1.1 to 2 times that of the layer" in choosing
+    assert "`diffphi` or `robustbn` takes 1.1 to 2 times as long as BatchNorm's" in choosing
     for kind in ("φ learned", "robust spread"):
         assert all(1.05 <= ratio <= 2.05 for ratio in machines[f"BatchNorm2d, {kind}"].values())
 
@@ -288,15 +288,15 @@ def test_pictures_are_drawn_the_same_again(name: str, tmp_path: Path, monkeypatc
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_the_gallery_is_what_diagnose_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures aside, whose last digits depend on the machine; and every mend mends."""
+    """Figures aside, whose last digits depend on the machine; and every fix removes its finding."""
     gallery = made_by("gallery")
     written = gallery.PAGE.read_text(encoding="utf-8")
     by_name = {fault.what: fault for fault in gallery.faults.FAULTS}
-    for mends in gallery.ROOMS.values():
-        for what, mend in mends.items():
-            shown = gallery.entry(gallery.show(by_name[what], mend))
+    for fixes in gallery.SECTIONS.values():
+        for what, fix in fixes.items():
+            shown = gallery.entry(gallery.show(by_name[what], fix))
             assert without_figures(shown) in without_figures(written), what
-    shown_or_missed = {what for mends in gallery.ROOMS.values() for what in mends}
+    shown_or_missed = {what for fixes in gallery.SECTIONS.values() for what in fixes}
     missed = {outcome.fault for outcome in gallery.faults.stored() if outcome.layer and not outcome.found}
     assert shown_or_missed | missed == set(by_name)
 

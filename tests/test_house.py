@@ -4,6 +4,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,12 @@ def test_dir_shows_what_is_public_before_it_is_asked_for() -> None:
         "assert all(getattr(geonorm, name) is not None for name in dir(geonorm))\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("room", ["nn", "functional", "analysis", "robust", "optim", "surgery", "lab", "lab.data"])
+def test_dir_of_a_room_shows_public_names_only(room: str) -> None:
+    module = import_module(f"geonorm.{room}")
+    assert dir(module) == sorted(module.__all__)
 
 
 def room_of(path: Path) -> str | None:
@@ -88,6 +95,48 @@ def test_functional_mutates_nothing() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
                 of_ops = isinstance(node.func.value, ast.Name) and node.func.value.id == "ops"
                 assert of_ops or node.func.attr in ("requires_grad_", "__init__"), f"{path}:{node.lineno}"
+
+
+# Tests of one module are in a file of its name, in the folder of its room. These are about several modules.
+TESTS_ACROSS_MODULES = {
+    "analysis/test_untouched.py",
+    "analysis/diagnose/test_planted_faults.py",
+    "distributed/test_collectives.py",
+    "distributed/test_example.py",
+    "distributed/test_failures.py",
+    "distributed/test_process_group.py",
+    "distributed/test_same_numbers.py",
+    "nn/test_harness.py",
+    "nn/test_layer_gradients.py",
+    "nn/test_like_torch.py",
+    "nn/test_module_db.py",
+    "nn/test_signatures.py",
+    "nn/test_transforms.py",
+    "nn/test_twins.py",
+    "ops/test_backends.py",
+    "ops/test_devices.py",
+    "ops/cpu/test_processes.py",
+    "ops/cpu/test_regressions.py",
+    "ops/cpu/test_statistics.py",
+    "surgery/test_convert_matrix.py",
+    "surgery/test_guarded_norms.py",
+    "surgery/test_hard_cases_of_fuse_and_convert.py",
+    "surgery/test_hard_cases_of_other_verbs.py",
+}
+MIRRORED = [room for room in ORDER if room not in ("cli", "lab")]
+
+
+def test_tests_mirror_the_modules() -> None:
+    """``tests/ROOM/test_STEM.py`` is about ``ROOM/STEM.py`` or ``ROOM/_STEM.py``."""
+    tests = ROOT / "tests"
+    files = {path.relative_to(tests) for room in MIRRORED for path in (tests / room).rglob("test_*.py")}
+    assert len(files) > 50
+    unmatched = set()
+    for file in files:
+        stem = file.stem.removeprefix("test_")
+        if not any((PACKAGE / file.parent / f"{name}.py").is_file() for name in (stem, f"_{stem}")):
+            unmatched.add(file.as_posix())
+    assert unmatched == TESTS_ACROSS_MODULES
 
 
 def test_contributing_is_short() -> None:

@@ -94,7 +94,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """These rooms are imported when they are first asked for."""
+    """Import these on first use, so that ``import geonorm`` is fast."""
     from importlib import import_module
 
     if name in ("analysis", "optim", "robust"):
@@ -107,5 +107,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What is public, whether it is imported yet or not."""
+    """The public names, including those that are not imported yet."""
     return sorted(__all__)

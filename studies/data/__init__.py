@@ -9,18 +9,18 @@ from . import adult, celeba, civil_comments, compas, regular_graphs
 
 def register_all() -> None:
     """Make the data known by their names."""
-    register("compas", "7214 people, will they offend again; as in DORO", compas.compas, compas.PLACES, compas.HOW)
+    register("compas", "7214 people, did they offend again; as in DORO", compas.compas, compas.PLACES, compas.HOW)
     register("adult", "48842 people, income over 50,000 dollars", adult.adult, adult.PLACES, adult.HOW)
     register("celeba", "faces, blond or not, 16 overlapping groups", celeba.celeba, celeba.PLACES, celeba.HOW)
     register(
         "civilcomments",
-        "comments as given features, toxic or not; as in WILDS",
+        "comments as precomputed features, toxic or not; as in WILDS",
         civil_comments.civil_comments,
         civil_comments.PLACES,
         civil_comments.HOW,
     )
     register(
         "regular_graphs",
-        "graphs whose nodes have equal degrees, which are the class",
+        "synthetic graphs; the degree of all nodes is the class",
         regular_graphs.regular_graphs,
     )

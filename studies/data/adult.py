@@ -19,13 +19,13 @@ HOW = (
     "known, so nothing is downloaded."
 )
 ROWS = (32561, 16281)
-# Columns with words, and how many different ones the training file has, the "?" for unknown among them (adult.names).
+# Columns with words, and how many different words the training file has, including "?" for unknown (adult.names).
 WORDS = {1: 9, 3: 16, 5: 7, 6: 15, 7: 6, 8: 5, 9: 2, 13: 42}
-_NUMBERS = (0, 4, 10, 11, 12)  # 2 is the weight of the row in the census, no feature of the person
+_NUMBERS = (0, 4, 10, 11, 12)  # 2 is the weight of the row in the census, not a feature of the person
 _RACE, _SEX = 8, 9
 
 
-# Names of the groups by the way to form them.
+# Names of the groups, by how they are formed.
 GROUPS = {
     "people": ("white", "others", "female", "male"),
     "sex_and_label": ("female, <=50K", "female, >50K", "male, <=50K", "male, >50K"),
@@ -86,7 +86,7 @@ def _split(path: Path, rows: list[list[str]], words: dict[int, list[str]], group
             parts.append(torch.nn.functional.one_hot(index, len(known)).float())
     except ValueError as error:
         raise DataError(
-            f"{path} has a cell that is no number or an unknown word ({error}): damaged; fetch it again"
+            f"{path} has a cell that is not a number, or an unknown word ({error}): damaged; fetch it again"
         ) from error
     y = torch.tensor([int(row[-1].startswith(">50K")) for row in rows])
     white = torch.tensor([row[_RACE] == "White" for row in rows])

@@ -16,8 +16,8 @@ PLACES = ("celeba/list_attr_celeba.txt",)
 HOW = (
     "Fetch img_align_celeba.zip (MD5 00d2c5bc6d35e252742224ab0c1e8fcb, torchvision, datasets/celeba.py), "
     "list_attr_celeba.txt and list_eval_partition.txt from the CelebA project, unpack the images, and put all into a "
-    "folder celeba, as torchvision's CelebA(download=True) does. They lie on Google Drive, which asks before it "
-    "sends large files: nothing is downloaded here."
+    "folder celeba, as torchvision's CelebA(download=True) does. They are on Google Drive, which asks for "
+    "confirmation before it sends large files: nothing is downloaded here."
 )
 # Group: attribute of the official table, and the value it must have.
 GROUPS = {
@@ -51,11 +51,11 @@ def celeba(
     test_size: int | None = None,
     seed: int = 0,
 ) -> Task:
-    """CelebA: faces, target ``Blond_Hair``, 16 overlapping groups; the official split. Images stay in their files.
+    """CelebA: faces, target ``Blond_Hair``, 16 overlapping groups, the official split. Images stay in their files.
 
     Args:
         size: height and width of the images.
-        train_size, valid_size, test_size: fewer samples, with equal shares of labels.
+        train_size, valid_size, test_size: use fewer samples, with equal numbers of each label.
         seed: of drawing those.
     """
     table = find("celeba", PLACES, HOW)
@@ -67,7 +67,7 @@ def celeba(
     _check_counts(groups[part == 0], table)
     images = table.with_name("img_align_celeba")
     if not images.is_dir():
-        raise DataError(f"{images} is missing: unpack img_align_celeba.zip beside {table.name}")
+        raise DataError(f"{images} is missing: unpack img_align_celeba.zip next to {table.name}")
     splits = []
     for code, number in ((0, train_size), (1, valid_size), (2, test_size)):
         chosen = (part == code).nonzero().flatten()
@@ -99,12 +99,12 @@ def _check_counts(train: Tensor, table: Path) -> None:
 
 
 def _read_attributes(path: Path) -> tuple[list[str], dict[str, Tensor]]:
-    """File names, and the attributes that are used, as bool."""
+    """File names, and the required attributes as bool."""
     lines = _lines(path)
     needed = ["Blond_Hair", *dict.fromkeys(attribute for attribute, _ in GROUPS.values())]
     header = lines[1].split() if len(lines) > 1 else []
     if not lines[0].strip().isdigit() or not set(needed) <= set(header):
-        raise DataError(f"{path} does not begin with a count and 40 attribute names: it is another file. {_AGAIN}")
+        raise DataError(f"{path} does not begin with a count and 40 attribute names: it is a different file. {_AGAIN}")
     rows = [line.split() for line in lines[2:]]
     if len(rows) != int(lines[0]):
         raise DataError(f"{path} has {len(rows)} rows, its first line says {lines[0].strip()}: truncated. {_AGAIN}")

@@ -1,4 +1,4 @@
-"""CivilComments as in WILDS (Koh et al., 2021): is a comment toxic, with groups by whom it speaks of."""
+"""CivilComments as in WILDS (Koh et al., 2021): is a comment toxic, with groups by the identities it mentions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .tables import column, one_of, read_rows
 
 PLACES = ("civilcomments_v1.0/all_data_with_identities.csv", "civilcomments/all_data_with_identities.csv")
 HOW = (
-    "Fetch civilcomments_v1.0 of WILDS, and put features.npy beside all_data_with_identities.csv: one row of float "
+    "Fetch civilcomments_v1.0 of WILDS, and put features.npy next to all_data_with_identities.csv: one row of float "
     "numbers per comment, in the same order, from any text encoder. No published checksum is known, so nothing is "
     "downloaded."
 )
@@ -21,7 +21,7 @@ IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions
 
 
 def civil_comments() -> Task:
-    """Comments as given features; 16 overlapping groups: an identity that is spoken of, toxic or not; WILDS's split."""
+    """Comments as precomputed features; 16 overlapping groups: a mentioned identity, toxic or not; WILDS's split."""
     path = find("civilcomments", PLACES, HOW)
     rows = read_rows(path)
     y = torch.tensor([int(value >= 0.5) for value in column(path, rows, "toxicity", float)])
@@ -59,5 +59,5 @@ def civil_comments() -> Task:
 
 
 def _share(text: str) -> float:
-    """A share of the readers; nothing where nobody was asked."""
+    """The fraction of readers who agreed; 0 where nobody was asked."""
     return float(text) if text else 0.0

@@ -24,7 +24,7 @@ _RACES = one_of("African-American", "Caucasian", "Hispanic", "Asian", "Native Am
 
 
 def compas(target: str = "is_recid", seed: int = 42) -> Task:
-    """7214 people: counts of earlier offences, age, charge, sex and race; will they offend again.
+    """7214 people: counts of earlier offences, age, charge, sex and race; did they offend again.
 
     Eight features as in DORO's code: age in tens of years, race as Caucasian (0) or other (1). 70 % of the samples are
     for training; seed 42 draws the same ones as that code.

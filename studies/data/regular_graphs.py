@@ -1,4 +1,4 @@
-"""Graphs made on the spot whose nodes cannot be told apart: what a norm over each graph does to them."""
+"""Synthetic graphs with identical nodes, to show what a norm over each graph does to them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from geonorm.lab.extras import require
 def regular_graphs(train_size: int = 300, test_size: int = 300, classes: int = 3, seed: int = 0) -> Task:
     """Circulant graphs of 16 to 32 nodes with degree 2, 4, 6, ..., which is the class; all nodes have the feature 1.
 
-    Sums over neighbours tell the degrees apart, and give all nodes of a graph the same value: where the mean of each
-    graph is removed in full, nothing is left.
+    Sums over neighbours reveal the degree, but are the same for all nodes of a graph: a norm that subtracts the mean of
+    each graph leaves nothing.
 
     Args:
         train_size, test_size: number of graphs.
@@ -37,13 +37,13 @@ def _drawn(size: int, classes: int, generator: torch.Generator) -> Split:
     graphs: list[Any] = []
     for label in y:
         nodes = int(torch.randint(16, 33, (), generator=generator))
-        steps = 1 + torch.randperm((nodes - 1) // 2, generator=generator)[: int(label) + 1]  # each gives two neighbours
+        steps = 1 + torch.randperm((nodes - 1) // 2, generator=generator)[: int(label) + 1]  # each adds two neighbours
         graphs.append(data.Data(x=torch.ones(nodes, 1), edge_index=_circulant(nodes, steps), y=label.view(1)))
     return Split(graphs, y)
 
 
 def _circulant(nodes: int, steps: Tensor) -> Tensor:
-    """Edges from every node to those so many places away around a ring, both ways."""
+    """Edges from every node to those these numbers of places away around a ring, in both directions."""
     start = torch.arange(nodes).repeat(2 * len(steps))
     end = (start + torch.cat([steps, -steps]).repeat_interleave(nodes)) % nodes
     return torch.stack([start, end])

@@ -1,4 +1,4 @@
-"""DenseNet-121 (Huang et al., 2017) for small images: every layer sees all before it in its stage."""
+"""DenseNet-121 (Huang et al., 2017) for small images: a layer gets the outputs of all earlier ones in its stage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BLOCKS = (6, 12, 24, 16)
 
 
 class _DenseLayer(nn.Module):
-    """Norms and activations before a 1×1 and a 3×3 convolution, whose output joins the input."""
+    """A 1×1 and a 3×3 convolution, each after a norm and an activation; the output is appended to the input."""
 
     def __init__(self, before: int, growth: int, norm: MakeNorm, activation: str) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _DROP_PATH, _DROPOUT = 0.2, 0.2
 
 
 class _Squeeze(nn.Module):
-    """Channels weighed by what the whole image says about them."""
+    """Squeeze and excitation: channels weighted by a function of their means over the image."""
 
     def __init__(self, channels: int, hidden: int, activation: str) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class _DropPath(nn.Module):
 
 
 class _MBConv(nn.Module):
-    """Widen (if it does), filter each channel, weigh, narrow; a shortcut where the shape stays."""
+    """Widen, filter each channel, weight the channels, narrow; a shortcut where the shape stays."""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class _MBConv(nn.Module):
 class EfficientNetB0(nn.Module):
     """EfficientNet-B0: 3.6 million parameters.
 
-    The definition of kuangliu/pytorch-cifar: stem of stride 1, no 1280-channel layer at the end. That one also holds a
-    1×1 convolution and a norm in the first block (1,088 parameters) which its forward never uses; they are left out.
+    The definition of kuangliu/pytorch-cifar: stem of stride 1, no 1280-channel layer at the end. That code also creates
+    a 1×1 convolution and a norm in the first block (1,088 parameters) that its forward never uses; they are left out.
 
     Args:
         norm: a spec, see ``geonorm.norms()``, or a callable from channels to a layer.

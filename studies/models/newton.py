@@ -1,4 +1,4 @@
-"""AugNorm by plain Newton steps, to be compared with: in speed, and in what becomes of a φ without bounds."""
+"""AugNorm by plain Newton steps, for comparisons: of speed, and of an unbounded learned φ."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class NewtonNorm(nn.Module):
 
         y ← y + Σ sgn(x − y)|x − y|^(φ−1) / ((φ − 1) Σ |x − y|^(φ−2))
 
-    The steps and their number are those of AugNorm on graphs, with the sign mended (E2 of the errata). Its backward
-    pass is not: the paper has one in closed form, and calls recorded steps too memory intensive. The steps need not
-    converge, and a learned φ may leave the exponents for which there is a center.
+    The steps and their number are those of AugNorm on graphs, with the sign corrected (E2 of the errata). The backward
+    pass differs: the paper has one in closed form, and calls recorded steps too memory intensive. The steps need not
+    converge, and a learned φ may leave the range in which there is a center.
 
     Args:
         channels: number of channels.

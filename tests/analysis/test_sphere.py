@@ -1,4 +1,4 @@
-"""The spheres of real layers (T1–T4, T8, T9, T11, T20), the printed claims that are false, collapsed channels."""
+"""The spheres of real layers (T1–T3, T8, T9, T11, T20), the printed claims that are false, collapsed channels."""
 
 from __future__ import annotations
 
@@ -67,41 +67,6 @@ def test_T3_eps_makes_the_sphere_smaller() -> None:
     (layer,) = sphere(model, x).layers
     assert layer.radius == pytest.approx(math.sqrt(var / (var + 0.5)), rel=1e-12)
     assert layer.eps == pytest.approx(0.5 / (var + 0.5), rel=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["linear", "conv", "aug"])
-def test_T4_effective_weights(kind: str) -> None:
-    """BN(WX) = W′X + b′ with W′ΣW′ᵗ = γ²: residuals of rounding only, and W′ against Σ by hand."""
-    if kind == "conv":
-        model = nn.Sequential(nn.Conv2d(3, M, 3, padding=1), exact(nn.BatchNorm2d(M))).double()
-        x = randn(4, 3, 6, 6)
-    else:
-        model = dense(exact(nn.BatchNorm1d(M) if kind == "linear" else geonorm.AugBatchNorm1d(M)))
-        x = randn(B, N)
-    (layer,) = sphere(model, x).layers
-    assert layer.ellipsoid < 1e-10
-    assert layer.equality < 1e-10
-    if kind == "linear":
-        w, gamma = model[0].weight.detach(), model[1].weight.detach()
-        covariance = torch.cov(x.T, correction=0)
-        sigma = (w @ covariance @ w.T).diagonal().sqrt()
-        torch.testing.assert_close(layer.effective, gamma * w.norm(dim=1) / sigma)
-        kernel = sigma.square() / (w.square().sum(1) * covariance.trace() / N)
-        torch.testing.assert_close(layer.kernel, kernel)
-
-
-def test_T4_effective_weights_are_unbounded_along_the_kernel() -> None:
-    """With B ≤ n the set W′ΣW′ᵗ = γ² is a cylinder: the same outputs with effective weights as large as one likes."""
-    model = dense(exact(nn.BatchNorm1d(M)))
-    x = randn(4, N)
-    kernel = torch.linalg.svd(x - x.mean(0)).Vh[-1]
-    (before,) = sphere(model, x).layers
-    y = model(x)
-    with torch.no_grad():
-        model[0].weight += 1e4 * kernel
-    (after,) = sphere(model, x).layers
-    torch.testing.assert_close(model(x), y, atol=1e-6, rtol=0)
-    assert float(after.effective.min()) > 1e3 * float(before.effective.max())
 
 
 def test_T8_permuting_the_batch_permutes_the_output() -> None:
@@ -269,3 +234,38 @@ def test_energy_along_e_counts_the_radius_that_eps_leaves() -> None:
     y = norm(x).detach().double()
     share = y.mean(0).square() / y.square().mean(0)
     assert layer.energy == pytest.approx(float(share.mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["linear", "conv", "aug"])
+def test_T4_effective_weights(kind: str) -> None:
+    """BN(WX) = W′X + b′ with W′ΣW′ᵗ = γ²: residuals of rounding only, and W′ against Σ by hand."""
+    if kind == "conv":
+        model = nn.Sequential(nn.Conv2d(3, M, 3, padding=1), exact(nn.BatchNorm2d(M))).double()
+        x = randn(4, 3, 6, 6)
+    else:
+        model = dense(exact(nn.BatchNorm1d(M) if kind == "linear" else geonorm.AugBatchNorm1d(M)))
+        x = randn(B, N)
+    (layer,) = sphere(model, x).layers
+    assert layer.ellipsoid < 1e-10
+    assert layer.equality < 1e-10
+    if kind == "linear":
+        w, gamma = model[0].weight.detach(), model[1].weight.detach()
+        covariance = torch.cov(x.T, correction=0)
+        sigma = (w @ covariance @ w.T).diagonal().sqrt()
+        torch.testing.assert_close(layer.effective, gamma * w.norm(dim=1) / sigma)
+        kernel = sigma.square() / (w.square().sum(1) * covariance.trace() / N)
+        torch.testing.assert_close(layer.kernel, kernel)
+
+
+def test_T4_effective_weights_are_unbounded_along_the_kernel() -> None:
+    """With B ≤ n the set W′ΣW′ᵗ = γ² is a cylinder: the same outputs with effective weights as large as one likes."""
+    model = dense(exact(nn.BatchNorm1d(M)))
+    x = randn(4, N)
+    kernel = torch.linalg.svd(x - x.mean(0)).Vh[-1]
+    (before,) = sphere(model, x).layers
+    y = model(x)
+    with torch.no_grad():
+        model[0].weight += 1e4 * kernel
+    (after,) = sphere(model, x).layers
+    torch.testing.assert_close(model(x), y, atol=1e-6, rtol=0)
+    assert float(after.effective.min()) > 1e3 * float(before.effective.max())

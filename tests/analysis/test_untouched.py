@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 
 import pytest
@@ -10,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 import geonorm
+from geonorm import analysis
 from geonorm.analysis import (
     Monitor,
     activation_effect,
     batch_width,
     curvature,
     diagnose,
-    invariance,
     prune,
     rescaling,
     robustness,
@@ -62,6 +63,9 @@ def watch(model: Odd, batches: list[tuple[Tensor, Tensor]]) -> None:
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
 
 
+# All that take a model, batches and a forward; those that need labels or more are below.
+FUNCTIONS = [thing for thing in (getattr(analysis, name) for name in analysis.__all__) if inspect.isfunction(thing)]
+DIAGNOSTICS = [f for f in FUNCTIONS if list(inspect.signature(f).parameters)[:3] == ["model", "batches", "forward"]]
 LABELLED = {
     "curvature": lambda model, batches: curvature(model, batches, steps=2),
     "prune": lambda model, batches: prune(model, batches, (0.0, 0.5), ("gamma", "outputs")),
@@ -94,9 +98,7 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
-@pytest.mark.parametrize(
-    "diagnostic", [batch_width, diagnose, invariance, sphere, activation_effect], ids=lambda d: d.__name__
-)
+@pytest.mark.parametrize("diagnostic", DIAGNOSTICS, ids=lambda d: d.__name__)
 @pytest.mark.parametrize("training", [True, False])
 def test_models_are_left_as_they_were(diagnostic, training: bool) -> None:
     torch.manual_seed(0)
@@ -161,9 +163,7 @@ def test_models_that_fail_are_left_as_they_were(diagnostic) -> None:
     assert [name for name in before if not same(before[name], after[name])] == []
 
 
-@pytest.mark.parametrize(
-    "diagnostic", [batch_width, diagnose, invariance, sphere, activation_effect], ids=lambda d: d.__name__
-)
+@pytest.mark.parametrize("diagnostic", DIAGNOSTICS, ids=lambda d: d.__name__)
 def test_one_batch_may_be_a_tensor_or_a_pair_and_several_a_generator(diagnostic) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))

@@ -114,7 +114,7 @@ def test_what_the_report_needs_is_asked_for_before_the_training(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["compare", *tiny]) == 1
-    assert "matplotlib is needed here and not installed: pip install 'geonorm[plots]'" in capsys.readouterr().err
+    assert "matplotlib is needed here but not installed: pip install 'geonorm[plots]'" in capsys.readouterr().err
     assert not Path("out").exists(), "nothing was begun"
 
 
@@ -144,7 +144,7 @@ def test_the_built_in_comparison(here: Path, capsys: pytest.CaptureFixture[str])
         (["--seeds", "0"], "at least one of seeds"),
         (["--norms", "bn", "robustbn", "--baseline", "robustbm"], "did you mean 'robustbn'?"),
         (["typo.toml"], "unknown field of a recipe 'epochz'; did you mean 'epochs'?"),
-        (["broken.toml"], "is no TOML"),
+        (["broken.toml"], "is not valid TOML"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -171,20 +171,23 @@ WRONG = {
     [
         (["nothing.toml"], "nothing.toml"),
         (["--data", "mutag"], "mutag is not at hand: looked for tu_graphs/MUTAG"),
-        (["--model", "nowhere.py:make", "--data", "own.py:make_data"], "not there"),
-        (["--model", "own.py:nothing", "--data", "own.py:make_data"], "expected 'nothing' in own.py"),
-        (["--model", "own.py:make_model", "--data", "own.py:OWN.x"], "no such name"),
+        (["--model", "nowhere.py:make", "--data", "own.py:make_data"], "does not exist"),
+        (["--model", "own.py:nothing", "--data", "own.py:make_data"], "expected the name 'nothing' in own.py"),
+        (["--model", "own.py:make_model", "--data", "own.py:OWN.x"], "it is not defined there"),
         (
             ["--model", "own.py:plain_model", "--data", "own.py:make_data", "--norms", "ln"],
             "a model with norms",
         ),
         (
             ["--model", "own.py:make_model", "--data", "own.py:make_data", "--norms", "ln"],
-            "'ln' cannot be put into the model",
+            "cannot convert the model to 'ln'",
         ),
-        (["--store", "own.py"], "damaged or no results file"),
+        (["--store", "own.py"], "damaged or not a results file"),
         (["--model", "typo.py:make"], "typo.py cannot be loaded for model: invalid syntax (typo.py, line 1)"),
-        (["--model", "program.py:make"], "put what the file does as a program below if __name__ == '__main__':"),
+        (
+            ["--model", "program.py:make"],
+            "move the code that the file runs as a program below if __name__",
+        ),
         (["--model", "relative.py:make"], "name a module of a package as package.module:function"),
         (["--model", "raises.py:make"], "seed 0: KeyError: 'width' (raises.py, line 2)"),
     ],

@@ -60,8 +60,8 @@ def test_random_inputs_json_and_a_state_dict(here: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--model", "nowhere.py:make", "--input-shape", "4"], "not there"),
-        (["--model", "some_model.py:nothing", "--input-shape", "4"], "no such name"),
+        (["--model", "nowhere.py:make", "--input-shape", "4"], "does not exist"),
+        (["--model", "some_model.py:nothing", "--input-shape", "4"], "it is not defined there"),
         (["--model", "no_such_module:make", "--input-shape", "4"], "no_such_module"),
         (["--model", "some_model.py:batches", "--input-shape", "4"], "torch.nn.Module"),
         (["--model", "some_model.py:make", "--data", "some_model.py:number"], "iterable of batches"),

@@ -58,7 +58,11 @@ def test_a_baseline_by_any_spelling_that_only_some_comparisons_have(
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["nothing.sqlite"], "not there"), (["own.py"], "no results file"), (["empty.sqlite"], "expected finished runs")],
+    [
+        (["nothing.sqlite"], "does not exist"),
+        (["own.py"], "not a results file"),
+        (["empty.sqlite"], "expected finished runs"),
+    ],
 )
 def test_no_results(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
     Store("empty.sqlite")

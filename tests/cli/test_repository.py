@@ -49,7 +49,7 @@ def test_an_installed_package_says_what_is_missing(
     assert not done.stdout
     assert done.stderr.splitlines()[-1].endswith(
         f"geonorm {arguments[0]} needs the repository, which an installed package does not have: "
-        f"git clone it, then run {target} there"
+        f"clone it with git, then run {target} there"
     )
 
 

@@ -84,9 +84,9 @@ def test_clean_data_and_another_cut(here: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "words"),
     [
         (["--model", "images.py:make", "--data", "images.py:number"], "iterable of batches"),
-        (["--model", "images.py:make", "--data", "images.py:nothing"], "no such name"),
+        (["--model", "images.py:make", "--data", "images.py:nothing"], "it is not defined there"),
         (["--model", "images.py:make", "--data", "images.py:shuffled"], "shuffle=False"),
-        (["--model", "nowhere.py:make", "--data", "images.py:batches"], "not there"),
+        (["--model", "nowhere.py:make", "--data", "images.py:batches"], "does not exist"),
         (["--model", "images.py:make", "--data", "images.py:batches", "--state", "nothing.pt"], "nothing.pt"),
     ],
 )

@@ -15,6 +15,7 @@ REFERENCE_PAGES = {
     "analysis": ["geonorm.analysis"],
     "robust": ["geonorm.robust"],
     "optim": ["geonorm.optim"],
+    "integrations": ["geonorm.integrations"],
     "lab": ["geonorm.lab", "geonorm.lab.report"],
     "data": ["geonorm.lab.data"],
     "models": ["geonorm.lab.models"],

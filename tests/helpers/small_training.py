@@ -33,3 +33,25 @@ def train_steps(model: nn.Module, monitor: Monitor | None, optimizer: torch.opti
 
 def sgd(model: nn.Module, **options: float) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
+
+
+def records_of_steps(optimizer_of, *, closure: bool = True, steps: int = 2, **options):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, eps=1e-12), nn.Linear(6, 3)).double()
+    optimizer = optimizer_of(model.parameters())
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = model(torch.randn(16, 4).double()).square().mean()
+        value.backward()
+        return value
+
+    with Monitor(model, optimizer, every=1, **options) as monitor:
+        for _ in range(steps):
+            if closure:
+                optimizer.step(loss)
+            else:
+                loss()
+                optimizer.step()
+            monitor.step()
+    return monitor.result().records

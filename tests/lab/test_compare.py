@@ -65,7 +65,7 @@ def test_own_loaders(tmp_path: Path) -> None:
 
 
 def test_data_that_is_no_pair(tmp_path: Path) -> None:
-    with pytest.raises(RunsFailed, match="expected make_data to give"):
+    with pytest.raises(RunsFailed, match="expected make_data to return"):
         compare(little_model, lambda: 3, ["bn"], seeds=1, epochs=1, store=tmp_path / "r.sqlite")
 
 
@@ -80,9 +80,9 @@ def small(folder: Path, make_model: Any, make_data: Any, norms: Any = ("bn",), *
 
 def test_a_norm_that_cannot_be_put_in_is_no_result(tmp_path: Path) -> None:
     """Not the model as it was, under another name."""
-    with pytest.raises(RunsFailed, match="'ln' cannot be put into the model: ln needs another input layout"):
+    with pytest.raises(RunsFailed, match="cannot convert the model to 'ln': ln needs a different input layout"):
         small(tmp_path, little_model, little_data, ["bn", "ln"])
-    with pytest.raises(RunsFailed, match="expected a model with norms to put 'augbn' in their place"):
+    with pytest.raises(RunsFailed, match="expected a model with norms to replace by 'augbn'"):
         small(tmp_path, lambda: nn.Linear(2, 2), little_data, "augbn")
 
 
@@ -236,7 +236,7 @@ def both(x: Any, y: Any) -> Any:
     ("make_model", "make_data", "training", "message"),
     [
         (Two, little_data, {}, r"returns scores of shape \(N, classes\) \(got tuple\); wrap it"),
-        (lambda: 3, little_data, {}, r"make_model to give a torch.nn.Module \(got int\)"),
+        (lambda: 3, little_data, {}, r"make_model to return a torch.nn.Module \(got int\)"),
         (little_model, lambda: (Pictures(), Pictures()), {}, r"\(got Image\); turn them into tensors"),
         (little_model, lambda: ((X, Y), (X, Y)), {}, r"got two tensors\); make TensorDataset"),
         (little_model, lambda: ([{"x": X}], [{"x": X}]), {}, r"pairs of input and label \(got dict\)"),

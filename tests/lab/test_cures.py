@@ -93,7 +93,7 @@ def test_they_are_part_of_a_key_only_where_they_act() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"clip_inputs": -1}, "expected clip_inputs over 0, or 0 for none"),
+        ({"clip_inputs": -1}, "expected clip_inputs above 0, or 0 for none"),
         ({"clip_gradients": "1"}, "expected clip_gradients to be a number"),
         ({"skip_nonfinite": 1}, "skip_nonfinite to be true or false"),
         ({"skip_nonfinite": True, "losses": ("cvar(alpha=0.2)",)}, "the loss 'erm' alone and one process"),

@@ -28,8 +28,8 @@ SCRIPT = """
 import sys
 from dataclasses import replace
 from geonorm.lab import Recipe, run
-import test_team
-run(replace(test_team.RECIPE, processes=int(sys.argv[1]), epochs=int(sys.argv[3])), sys.argv[2])
+import test_ddp_team
+run(replace(test_ddp_team.RECIPE, processes=int(sys.argv[1]), epochs=int(sys.argv[3])), sys.argv[2])
 """
 
 
@@ -91,6 +91,6 @@ def test_alone() -> None:
     team, model = Team(), torch.nn.Linear(2, 2)
     assert team.leads
     assert team.wrapped(model) is model
-    assert team.told("x") == "x"
+    assert team.broadcast("x") == "x"
     assert team.part(torch.arange(3)).tolist() == [0, 1, 2]
-    assert not team.joined(torch.ones(3, requires_grad=True), 3).requires_grad
+    assert not team.gather(torch.ones(3, requires_grad=True), 3).requires_grad

@@ -55,7 +55,7 @@ def test_keys_know_every_choice() -> None:
         ({"batch_size": 2.5}, "batch_size"),
         ({"folds": 1}, "folds"),
         ({"folds": False}, "folds"),
-        ({"milestones": (30, 60)}, "milestones as shares of the epochs"),
+        ({"milestones": (30, 60)}, "milestones as fractions of the epochs"),
         ({"lr": 0}, "lr > 0"),
         ({"optimizer": "sdg"}, "did you mean 'sgd'"),
         ({"optimizer": 3}, "unknown optimizer 3"),
@@ -127,5 +127,5 @@ def test_toml(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="did you mean 'epochs'"):
         Recipe.from_toml(path)
     path.write_text("epochs = = 3")
-    with pytest.raises(ValueError, match="no TOML"):
+    with pytest.raises(ValueError, match="not valid TOML"):
         Recipe.from_toml(path)

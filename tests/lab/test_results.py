@@ -35,7 +35,7 @@ def test_a_store_holds_several_comparisons(tmp_path: Path) -> None:
 
 
 def test_no_such_store(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"expected a file of results \(got .*none.sqlite', which is not there"):
+    with pytest.raises(ValueError, match=r"expected a file of results \(got .*none.sqlite', which does not exist"):
         Comparison.from_store(tmp_path / "none.sqlite")
     assert not (tmp_path / "none.sqlite").exists()
 

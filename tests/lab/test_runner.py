@@ -159,7 +159,7 @@ def test_an_interrupted_run_is_taken_up(whole: Comparison, tmp_path: Path, monke
     with pytest.raises(KeyboardInterrupt):
         execute([other], store, watch=stop)
     checkpoint_of(store, other).write_bytes(b"damaged")
-    with pytest.warns(UserWarning, match="starts anew"):
+    with pytest.warns(UserWarning, match="starts over"):
         execute([other], store)
     assert {one.key: one.figures for one in store.finished()}[other.key] == expected[other.key]
 
@@ -203,7 +203,7 @@ def test_no_room_for_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch, "save", full)
     monkeypatch.setattr("geonorm.lab.runner.SAVE_EVERY", 0.0)
     store, one = Store(tmp_path / "r.sqlite"), SMALL.runs()[0]
-    with pytest.raises(RunsFailed, match=r"cannot be saved in .*make room.*everything up to now is kept"):
+    with pytest.raises(RunsFailed, match=r"cannot be saved in .*free space.*everything so far is kept"):
         execute([one], store)
     assert len(store.curve(one.key)) == 1
     monkeypatch.undo()

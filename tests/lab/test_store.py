@@ -43,7 +43,7 @@ def test_a_repeated_epoch_must_be_equal(store: Store) -> None:
     key = store.add(CHOICES)
     store.epochs(key, [Epoch(1, {"loss": 0.5}, 0.1)])
     store.epochs(key, [Epoch(1, {"loss": 0.5}, 9.9)])
-    with pytest.raises(StoreError, match="came out differently"):
+    with pytest.raises(StoreError, match="gave different figures"):
         store.epochs(key, [Epoch(1, {"loss": 0.6}, 0.1)])
     assert store.curve(key) == [{"loss": 0.5}]
 
@@ -166,23 +166,23 @@ def test_what_is_known_is_not_written_again(store: Store, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(sqlite3, "connect", reading)
     assert Store(store.path).add_all([CHOICES, {"seed": 1}]) == keys
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match="not writable"):
         store.add({"seed": 2})
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_read_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match="not writable"):
         Store(tmp_path / "results.sqlite")
 
 
 def test_a_folder_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="folder that can be written"):
+    with pytest.raises(StoreError, match="writable folder"):
         Store(tmp_path / "file" / "results.sqlite")
     (tmp_path / "results.sqlite").mkdir()
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match="not writable"):
         Store(tmp_path / "results.sqlite")
 
 
@@ -198,7 +198,7 @@ def test_a_full_disk_loses_nothing(store: Store, monkeypatch: pytest.MonkeyPatch
         return file  # type: ignore[no-any-return]
 
     monkeypatch.setattr(sqlite3, "connect", small)
-    with pytest.raises(StoreError, match="disk is full; make room"):
+    with pytest.raises(StoreError, match="disk is full; free space"):
         store.epochs(key, [Epoch(2, {"loss": [0.25] * 20000}, 0.1)])
     monkeypatch.undo()
     assert store.curve(key) == [{"loss": 0.5}]

@@ -45,10 +45,10 @@ def make(info: Any, given: Any, training: bool, dtype: torch.dtype = torch.float
     """Our layer for torch's arguments, with parameters that are not all 1 and 0."""
     arguments = given.constructor_input
     layer = OURS[info.module_cls](*arguments.args, **arguments.kwargs, phi=2.0, dtype=dtype).train(training)
-    return shaken(layer)
+    return randomized(layer)
 
 
-def shaken(layer: nn.Module) -> nn.Module:
+def randomized(layer: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in layer.parameters():

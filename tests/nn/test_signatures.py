@@ -1,6 +1,7 @@
-"""What a layer takes stands in its signature and in its docstring, and is what the dicts of options say."""
+"""Signatures name every option; those of layers agree with their docstrings and with the dicts of options."""
 
 import inspect
+from importlib import import_module
 
 import pytest
 import torch
@@ -56,3 +57,12 @@ def test_subclasses_take_what_they_say() -> None:
     assert Mine(3, name="first", phi=2.0)(torch.randn(4, 3)).shape == (4, 3)
     with pytest.raises(TypeError, match=r"Mine\(\) got an unexpected keyword argument 'fi'"):
         Mine(3, fi=2.0)
+
+
+@pytest.mark.parametrize("room", ["functional", "analysis", "robust", "optim", "surgery", "lab"])
+def test_no_function_takes_unnamed_options(room: str) -> None:
+    module = import_module(f"geonorm.{room}")
+    for name in module.__all__:
+        if inspect.isfunction(getattr(module, name)):
+            parameters = inspect.signature(getattr(module, name)).parameters.values()
+            assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters), name

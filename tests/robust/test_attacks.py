@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from geonorm.robust import Standardize, accuracy, bim, fgsm, gaussian_noise, pgd
+from geonorm.robust import accuracy, bim, fgsm, pgd
 
 ATTACKS = {"fgsm": fgsm, "bim": bim, "pgd": pgd}
 
@@ -119,35 +119,6 @@ def test_errors_say_the_cure() -> None:
         fgsm(model, x, labels, backend="advertorch")
     with pytest.raises(ValueError, match="low < high"):
         fgsm(model, x, labels, between=(1, 0))
-
-
-def test_standardized_inputs_inside_the_model() -> None:
-    """The attack on images in [0, 1] is that on standardized inputs, in the units of the image."""
-    model, (x, labels) = net().eval(), data()
-    mean, std = [0.4, 0.6], [0.2, 0.3]
-    whole = nn.Sequential(Standardize(mean, std), model)
-    scale = torch.tensor(std, dtype=torch.float64).view(2, 1, 1)
-    shifted = (x - torch.tensor(mean, dtype=torch.float64).view(2, 1, 1)) / scale
-    torch.testing.assert_close(whole(x), model(shifted))
-    inside = x.clamp(0.1, 0.9)
-    standard = (inside - torch.tensor(mean, dtype=torch.float64).view(2, 1, 1)) / scale
-    signs = (fgsm(model, standard, labels, 1e-3, between=(-9, 9)) - standard).sign()
-    torch.testing.assert_close(fgsm(whole, inside, labels, 0.05), inside + 0.05 * signs)
-    assert whole.state_dict().keys() == nn.Sequential(nn.Identity(), model).state_dict().keys()
-    with pytest.raises(ValueError, match="std > 0"):
-        Standardize([0.5], [0.0])
-
-
-def test_noise() -> None:
-    x = torch.full((100_000,), 0.5, dtype=torch.float64)
-    noisy = gaussian_noise(x, 0.25, generator=torch.Generator().manual_seed(0))
-    assert float((noisy - x).mean()) == pytest.approx(0, abs=4 * 0.25 / 100_000**0.5)
-    assert float((noisy - x).std()) == pytest.approx(0.25, rel=0.01)
-    assert noisy.min() < 0  # not clipped unless asked
-    assert gaussian_noise(x, 0.25, between=(0, 1)).min() == 0
-    assert torch.equal(gaussian_noise(x, 0.0), x)
-    with pytest.raises(ValueError, match="std >= 0"):
-        gaussian_noise(x, math.nan)
 
 
 @pytest.mark.parametrize("labels", [[0, 5], [0, -1]])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import re
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from geonorm.robust import Screening, screen
-from geonorm.robust.thumbnails import png, thumbnails
 from helpers import chromium
 
 
@@ -32,15 +29,6 @@ def broken_images() -> list[Tensor]:
 @pytest.fixture(scope="module")
 def found() -> Screening:
     return screen(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), broken_images())
-
-
-def decoded(address: str) -> Tensor:
-    """The pixels of a picture, (height, width, 3), as another library reads them."""
-    pillow = pytest.importorskip("PIL.Image")
-    head, _, data = address.partition(",")
-    assert head == "data:image/png;base64"
-    with pillow.open(io.BytesIO(base64.b64decode(data))) as picture:
-        return torch.tensor(list(picture.convert("RGB").tobytes()), dtype=torch.uint8).view(*picture.size[::-1], 3)
 
 
 def test_the_page_needs_nothing_else(found: Screening, tmp_path: Path) -> None:
@@ -79,32 +67,6 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     text = screen(model, x).to_html(tmp_path / "page.html", x).read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert" in text
-
-
-def test_a_png_is_what_others_read() -> None:
-    pixels = torch.randint(256, (5, 7, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    address = "data:image/png;base64," + base64.b64encode(png(pixels)).decode()
-    assert torch.equal(decoded(address), pixels)
-
-
-def test_pictures_share_a_scale_and_show_what_is_not_finite() -> None:
-    pictures = thumbnails(broken_images(), [3, 4, 5, 100], [i for i in range(200) if i not in (3, 4, 5)])
-    assert set(pictures) == {3, 4, 5, 100}
-    assert pictures[3].own is not None
-    assert pictures[100].own is None
-    assert (decoded(pictures[5].common) == 0).all()
-    assert decoded(pictures[4].common)[2, 5].tolist() == [255, 0, 255]
-    plain, large = decoded(pictures[100].common).float(), decoded(pictures[3].common).float()
-    assert 60 < plain.mean() < 190
-    assert large.mean() > 240
-
-
-def test_large_images_are_made_small_and_keep_the_mark() -> None:
-    x = images(8, 256, 1)
-    x[2, 0, 100, 200] = torch.inf
-    picture = decoded(thumbnails(x, [2], [0, 1])[2].common)
-    assert picture.shape == (96, 96, 3)
-    assert (picture == torch.tensor([255, 0, 255])).all(2).any()
 
 
 @pytest.mark.skipif(chromium.PROGRAM is None, reason="no Chromium here; apt-get install chromium")

@@ -36,7 +36,7 @@ def made_up(name: str, figure: Figure, preset: str = "laptop") -> Results:
 
 def verdicts(name: str, figure: Figure) -> Mapping[str, str]:
     page = study(name).page(made_up(name, figure))
-    assert {one.published for one in page.verdicts} == {OWN}, "the guard is of no paper"
+    assert {one.published for one in page.verdicts} == {OWN}, "the guard is not from a paper"
     assert len({one.claim for one in page.verdicts}) == len(page.verdicts)
     return {one.claim: one.verdict for one in page.verdicts}
 

@@ -154,7 +154,7 @@ def test_kappa_beside_small_weights_and_rates() -> None:
     low, high = (1.2, 1.21, 1.22), (1.5, 1.52, 1.51)
     four = trained("tanh", "pop(kappa=4)", *low)
     same = trained("tanh, weights as if κ=4", "pop(kappa=1)", *low)
-    claim = "Tanh: κ=4 ends with a lower training loss than κ=1 with all first weights/4 and all rates/16"
+    claim = "Tanh: κ=4 ends with a lower training loss than κ=1 with all initial weights/4 and all rates/16"
     for losses, verdict in ((high, HOLDS), ((0.9, 0.92, 0.91), FAILS)):
         scaled = trained("tanh, everything as if κ=4", "pop(kappa=1)", *losses)
         found = ruled("popnorm-kappa", four, same, scaled)

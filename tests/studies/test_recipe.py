@@ -10,7 +10,7 @@ import torch
 
 from geonorm.lab import Recipe, Store
 from geonorm.lab.orchestrate import orchestrate
-from geonorm.lab.recipe import of_a_study
+from geonorm.lab.recipe import study_settings
 from studies.recipe import StudyRecipe, StudySource
 
 ONE: dict[str, Any] = {"norms": ("bn",), "seeds": (0,), "epochs": 1, "batch_size": 512}
@@ -21,7 +21,7 @@ ONE: dict[str, Any] = {"norms": ("bn",), "seeds": (0,), "epochs": 1, "batch_size
     [
         ({"weight_scale": -1}, "weight_scale > 0"),
         ({"weight_scale": "1"}, "weight_scale to be a number"),
-        ({"weights_as_kappa": 0}, "weights_as_kappa over 0"),
+        ({"weights_as_kappa": 0}, "weights_as_kappa above 0"),
         ({"probes": ("momentz",)}, "did you mean 'moments'"),
         ({"epochs": 0}, "epochs"),
     ],
@@ -36,9 +36,9 @@ def test_a_study_that_needs_no_setting_of_its_own_has_the_keys_of_a_recipe() -> 
     plain, study = Recipe(**ONE).runs(), StudyRecipe(**ONE).runs()
     assert [run.key for run in study] == [run.key for run in plain] == ["3838b18002abaae9"]
     assert (plain[0]["weight_scale"], plain[0]["probes"]) == (1.0, [])
-    assert not of_a_study(study[0].choices)
+    assert not study_settings(study[0].choices)
     changed = StudyRecipe(**ONE, weight_scale=2, weights_as_kappa=4, probes=("moments",)).runs()[0]
-    assert of_a_study(changed.choices) == ["weight_scale", "probes", "weights_as_kappa"]
+    assert study_settings(changed.choices) == ["weight_scale", "probes", "weights_as_kappa"]
 
 
 def test_first_weights_are_scaled() -> None:

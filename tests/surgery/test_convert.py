@@ -122,30 +122,12 @@ class TestKept:
         assert model(torch.randn(2, 3, 8, 8).bfloat16()).dtype == torch.bfloat16
 
 
-class TestWhere:
-    def test_a_pattern_a_list_a_function(self) -> None:
-        for where in ("1", ["1"], lambda name, module: name == "1"):
-            model = conv_net()
-            report = geonorm.convert(model, "augbn", where=where)
-            assert [change.name for change in report.changed] == ["1"]
-            assert type(model[4]) is nn.BatchNorm2d
-
-    def test_a_pattern_for_nothing_changes_nothing(self) -> None:
-        model = conv_net()
-        with pytest.raises(ValueError, match="where='norm' matches no module"):
-            geonorm.convert(model, "augbn", where="norm")
-
-    def test_a_shared_module_by_any_of_its_names(self) -> None:
-        model = Nested()
-        assert geonorm.convert(model, "aug", where="twice.a").changed[0].name == "shared"
-
-
 class TestAxes:
     def test_augbn_is_for_batch_norm_layers(self) -> None:
         model = Nested()
         report = geonorm.convert(model, "augbn")
         assert [left.name for left in report.left] == ["twice.b", "twice.c"]
-        assert "how many dimensions" in report.left[0].reason
+        assert "number of dimensions" in report.left[0].reason
         assert "name it with where=" in report.left[1].reason
         report = geonorm.convert(model, "augbn", where="twice.*")
         assert [change.name for change in report.changed] == ["twice.c"]
@@ -230,7 +212,7 @@ class TestNothingSilent:
         assert not report.changed
         reasons = [left.reason for left in report.left]
         for reason, part in zip(
-            reasons, ["forward of its own", "no center", "channels yet", "dimensions"], strict=True
+            reasons, ["forward of its own", "no center", "no channel count yet", "dimensions"], strict=True
         ):
             assert part in reason
 
@@ -275,7 +257,7 @@ class TestNothingSilent:
         del optimizer, average
 
     def test_a_wrapped_model_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="wrap it then"):
+        with pytest.raises(ValueError, match="then wrap it"):
             geonorm.convert(nn.DataParallel(conv_net()), "aug")
         with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
             geonorm.convert("model", "aug")  # type: ignore[arg-type]

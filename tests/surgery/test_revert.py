@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import geonorm
-from geonorm.introspect.layouts import layout_of
 from helpers.model_states import conv_net, copy_state, eval_outputs, has_state
 from helpers.third_party_models import THIRD_PARTY_MODELS, ThirdPartyModel, briefly_trained
 
@@ -112,8 +111,3 @@ class TestAfterwards:
             assert again.state_dict().keys() == before.keys()
         geonorm.revert(clone)
         assert clone.state_dict().keys() == before.keys()
-
-    def test_known_layouts_are_those_of_ours_too(self) -> None:
-        for layer in (geonorm.AugBatchNorm3d(4), geonorm.AugInstanceNorm1d(4), geonorm.AugLayerNorm(4)):
-            assert layout_of(layer) is not None
-        assert layout_of(geonorm.PopNorm2d(4)) is None

@@ -68,3 +68,8 @@ def __getattr__(name: str) -> Any:
     new = _OLD_NAMES[name]
     warnings.warn(f"{name} is now {new}; {name} will be removed in 0.3", DeprecationWarning, stacklevel=2)
     return globals()[new]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -115,7 +115,8 @@ def batch_width(model: nn.Module, batches: Any, forward: Forward | None = None) 
     Args:
         model: any model, in any mode; it is not changed.
         batches: a batch or an iterable of batches; the first of the typical size is used, so that a short last batch is
-            not. A batch is a tensor, or a tuple whose first entry is the input.
+            not. A batch is a tensor, a tuple whose first entry is the input, or a
+            dict of the model's arguments.
         forward: how to call the model on a batch, ``forward(model, batch)``, if it needs more than the input.
 
     Examples:

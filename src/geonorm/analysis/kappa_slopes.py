@@ -81,7 +81,14 @@ class KappaSlopes(Result):
 
 
 def kappa_slopes(
-    model: nn.Module, batches: Any, loss: Loss | None = None, kappas: Sequence[float] = (1.0, 4.0, 16.0), **options: Any
+    model: nn.Module,
+    batches: Any,
+    loss: Loss | None = None,
+    kappas: Sequence[float] = (1.0, 4.0, 16.0),
+    *,
+    how: str = "auto",
+    steps: int = 64,
+    tolerance: float = 1e-4,
 ) -> KappaSlopes:
     """Slopes of sharpness and gradient noise against κ, for the weight after each POP-Norm of a model.
 
@@ -90,7 +97,7 @@ def kappa_slopes(
         batches: a batch or several, each (input, target).
         loss: ``loss(output, target)`` with one value per sample. Default: cross entropy.
         kappas: at least two divisors above 0.
-        options: ``how``, ``steps`` and ``tolerance`` of ``curvature``.
+        how, steps, tolerance: as in ``curvature``.
 
     Examples:
         >>> import torch, geonorm
@@ -125,7 +132,8 @@ def kappa_slopes(
                 for weight in weights:
                     weight.requires_grad_()
                 modules[norm].kappa = float(kappa)
-                blocks.append(curvature(model, given, loss, where=lambda *_: False, **options).blocks[0])
+                found = curvature(model, given, loss, how=how, where=lambda *_: False, steps=steps, tolerance=tolerance)
+                blocks.append(found.blocks[0])
         eigenvalues = [math.nan if block.largest is None else block.largest for block in blocks]
         variances = [block.variance for block in blocks]
         slopes.append(

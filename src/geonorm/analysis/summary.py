@@ -111,7 +111,8 @@ def summary(model: nn.Module, batches: Any, forward: Forward | None = None) -> S
 
     Args:
         model: any model, in any mode.
-        batches: a batch or an iterable of batches. A batch is a tensor, or a tuple whose first entry is the input.
+        batches: a batch or an iterable of batches. A batch is a tensor, a tuple whose first entry is the input, or a
+            dict of the model's arguments.
         forward: how to call the model on a batch, ``forward(model, batch)``, if it needs more than the input.
 
     Examples:

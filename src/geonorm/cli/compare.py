@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from ..lab import Recipe
 
 _DESCRIPTION = """\
-Train the same model on the same data under several norms, with the same first weights and batches, and compare.
+Train the same model on the same data under several norms, with the same initial weights and batches, and compare.
 
 Without a recipe, --data and --model: digits, a small network and eight norms, on clean samples and with one in ten
-broken; about two minutes. Options change single fields of a recipe. Stop at any time: the same command continues.
+broken; about two minutes. Options override fields of the recipe. Stop at any time: the same command continues.
 """
 _EPILOG = """\
 examples:
@@ -69,7 +69,7 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Execute the runs that are not done yet, show progress, then print and write the results."""
+    """Execute the unfinished runs with a progress display, then print and write the results."""
     from ..lab.bars import say
     from ..lab.check import check_installed
     from ..lab.comparison import planned
@@ -83,7 +83,7 @@ def run(chosen: argparse.Namespace) -> int:
         with results_alone():
             outcome = orchestrate(comparison.runs, comparison.store, workers=chosen.workers, progress=True)
     except KeyboardInterrupt:
-        kept = f"{len(comparison.finished())} of {len(comparison.runs)} runs are done and kept"
+        kept = f"{len(comparison.finished())} of {len(comparison.runs)} runs are done and stored"
         say(f"\nStopped: {kept}. To continue, run the same command:\n  {chosen.line}")
         return 130
     if outcome.leads and outcome.left < outcome.asked:
@@ -102,7 +102,7 @@ def _recipe(chosen: argparse.Namespace) -> Recipe:
     from dataclasses import fields, replace
 
     from ..lab.check import check_names
-    from ..lab.choices import known, spelled
+    from ..lab.choices import canonical_spelling, known
     from ..lab.factories import OWN_NORMS, is_own
     from ..lab.recipe import DIGITS, Recipe
 
@@ -116,7 +116,7 @@ def _recipe(chosen: argparse.Namespace) -> Recipe:
         recipe = replace(Recipe() if from_scratch else Recipe.from_toml(chosen.recipe or DIGITS), **given)
         check_names(recipe)
         if chosen.baseline is not None:
-            chosen.baseline = known(spelled(chosen.baseline), recipe.norms, "baseline")
+            chosen.baseline = known(canonical_spelling(chosen.baseline), recipe.norms, "baseline")
     except ValueError as error:
         raise Mistake(error) from error
     return recipe

@@ -30,7 +30,7 @@ def add(commands: Commands[Parser]) -> None:
     fetched = actions.add_parser("fetch", help=line, description=line)
     fetched.add_argument("name", metavar="NAME", help="see: geonorm data list")
     fetched.set_defaults(run=run_fetch)
-    line = "read all data and compare checksums and counts where they are known; exit code 1 if something is wrong"
+    line = "read all data and verify checksums and counts where they are known; exit code 1 if something is wrong"
     checked = actions.add_parser("check", help=line, description=line)
     checked.add_argument("names", metavar="NAME", nargs="*", help="which (default: all that are at hand)")
     add_json(checked)

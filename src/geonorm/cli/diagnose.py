@@ -1,4 +1,4 @@
-"""``geonorm diagnose``: what is wrong in a model of your own, and what to do."""
+"""``geonorm diagnose``: faults in your own model, and what to do about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of a comparison: the table, the answer, and the page; for ``compare`` and ``report``."""
+"""Output of ``compare`` and ``report``: the table, the answer, and the page of a comparison."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 def add_outcome(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the report."""
-    parser.add_argument("--out", type=Path, help="folder for the report (default: beside the results)")
+    parser.add_argument("--out", type=Path, help="folder for the report (default: next to the results)")
     parser.add_argument("--baseline", metavar="SPEC", help="the norm that others are compared with (default: bn)")
 
 
 def default_folder(store: Path) -> Path:
-    """Where the report of a file of results goes: beside it."""
+    """The folder for the report of a results file: next to it."""
     return store.parent / f"{store.stem}-report"
 
 

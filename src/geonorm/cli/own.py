@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .parser import from_1, sample_shape, where_and_name
+from .parser import positive_int, sample_shape, where_and_name
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_data_or_shape(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--input-shape", type=sample_shape, metavar="3,32,32", help="random inputs of this shape instead of data"
     )
-    parser.add_argument("--batch-size", type=from_1, default=64, help="of random inputs (default: %(default)s)")
+    parser.add_argument("--batch-size", type=positive_int, default=64, help="of random inputs (default: %(default)s)")
 
 
 def load(chosen: argparse.Namespace) -> tuple[Any, Iterable[Any]]:

@@ -13,7 +13,7 @@ Commands = argparse._SubParsersAction  # what ``add`` of a command takes
 
 
 class Mistake(Exception):
-    """The command line is wrong in a way that only the lab detects; exit code 2, as for errors of the parser."""
+    """A mistake on the command line that only the lab detects; exit code 2, as for errors of the parser."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,7 +71,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Declare the option that all commands that train share."""
     parser.add_argument(
-        "--workers", type=_workers, metavar="N", help="trainings at a time, or ray (default: as many as cores)"
+        "--workers", type=_workers, metavar="N", help="trainings at a time, or ray (default: one for each core)"
     )
 
 
@@ -99,7 +99,7 @@ def sample_shape(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def from_1(text: str) -> int:
+def positive_int(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"expected a number from 1 (got {text!r})")

@@ -54,11 +54,12 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _baseline(spec: str | None, comparisons: list[Comparison]) -> str | None:
     """The norm as spelled in the store; of several comparisons, some may not have it."""
-    from ..lab.choices import known, spelled
+    from ..lab.choices import canonical_spelling, known
 
     if spec is None:
         return None
     try:
-        return known(spelled(spec), dict.fromkeys(norm for one in comparisons for norm in one.norms()), "baseline")
+        norms = dict.fromkeys(norm for comparison in comparisons for norm in comparison.norms())
+        return known(canonical_spelling(spec), norms, "baseline")
     except ValueError as error:
         raise Mistake(error) from error

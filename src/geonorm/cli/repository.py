@@ -1,4 +1,4 @@
-"""Commands that only a clone of the repository can carry out: those of the studies and of the speed benchmark."""
+"""Commands that only a clone of the repository can run: those of the studies and of the speed benchmark."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def from_repository(package: str, command: str, target: str) -> ModuleType:
 
     Args:
         package: its name, such as ``studies``.
-        command: of geonorm, which needs it.
-        target: of ``make``, that does the same in a clone.
+        command: the command of geonorm that needs it.
+        target: the target of ``make`` that does the same in a clone.
     """
     from ..lab.repository import import_beside
 
@@ -21,6 +21,6 @@ def from_repository(package: str, command: str, target: str) -> ModuleType:
     if found is None:
         raise Mistake(
             f"geonorm {command} needs the repository, which an installed package does not have: "
-            f"git clone it, then run make {target} there"
+            f"clone it with git, then run make {target} there"
         )
     return found

@@ -13,7 +13,7 @@ from .repository import from_repository
 
 _DESCRIPTION = """\
 Run a table or figure of the papers, scaled to minutes on a laptop or with the full published protocol, and write a page
-with the published figures beside ours and a verdict on every claim. Stop at any time: the same command goes on.
+with the published figures next to ours and a verdict on every claim. Stop at any time: the same command continues.
 """
 _EPILOG = """\
 examples:
@@ -33,13 +33,11 @@ def add(commands: Commands[Parser]) -> None:
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    parser.add_argument("study", nargs="?", metavar="NAME", help="of the study, see --list")
+    parser.add_argument("study", nargs="?", metavar="NAME", help="name of the study, see --list")
     parser.add_argument("--list", action="store_true", help="all studies, with what they show and how long they take")
     parser.add_argument("--preset", default="laptop", choices=("laptop", "paper"), help="(default: %(default)s)")
-    parser.add_argument(
-        "--smoke", action="store_true", help="hardly any work, on data made on the spot: shows that it runs"
-    )
-    parser.add_argument("--seeds", type=int, metavar="N", help="how many, instead of the preset's own")
+    parser.add_argument("--smoke", action="store_true", help="a minimal run on synthetic data, to show that it works")
+    parser.add_argument("--seeds", type=int, metavar="N", help="number of seeds, instead of the preset's")
     add_workers(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("out/reproduce"), help="folder for results and pages (default: %(default)s)"

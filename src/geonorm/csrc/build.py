@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
-TARGET = SOURCES.parent / "ops" / "cpu" / "libgeonorm.so"  # no Python in its name: any interpreter can load it
+TARGET = SOURCES.parent / "ops" / "cpu" / "libgeonorm.so"  # no Python version in its name: any interpreter can load it
 # -Wno-*, because GCC 12 warns about its own headers.
 WARNINGS = ["-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
 COMMON = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS]
-# Neither -fno-* changes a result: nobody reads errno or the floating-point exception flags.
+# Neither -fno-* changes a result: errno and the floating-point exception flags are never read.
 FAST = ["-O2", "-fno-math-errno", "-fno-trapping-math"]
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 SETS: dict[str, list[str]] = {
@@ -67,7 +67,7 @@ def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None
     flags = COMMON + (SANITIZE if sanitize else FAST)
     there = [f"-DGEONORM_HAS_{name.upper()}" for name in sets]
     with tempfile.TemporaryDirectory() as folder:
-        # entry.cpp holds the decisions that must be the same on different machines: no fused multiply-add there.
+        # Decisions in entry.cpp must be the same on all machines, so it is compiled without fused multiply-add.
         exact = "-ffp-contract=off"
         jobs = [[*flags, exact, *there, "-c", str(SOURCES / "entry.cpp"), "-o", f"{folder}/entry.o"]]
         for name, extra in sets.items():

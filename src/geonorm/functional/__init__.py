@@ -27,3 +27,8 @@ __all__ = [
     "segment_spread",
     "spread",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

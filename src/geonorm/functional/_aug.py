@@ -59,7 +59,7 @@ def aug_norm(
         z = x − α·c(x)        y = weight · z / √(s(z)² + eps) + bias
 
     c is ``center``, s is ``spread``. At φ=2, α=1 and the rms spread this is what BatchNorm, LayerNorm, GroupNorm and
-    InstanceNorm do, over their own groups. Nothing is mutated; the statistics come back beside the output. Backward
+    InstanceNorm do, over their own groups. Nothing is mutated; the statistics are returned with the output. Backward
     keeps x and a few numbers per group. Differentiable in every tensor, twice where the center is.
 
     Args:

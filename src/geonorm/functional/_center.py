@@ -20,7 +20,7 @@ class CenterInfo(NamedTuple):
     Attributes:
         center: the center, as ``center`` returns it.
         bound: float64; the true minimizer lies within this distance of the center, rounding included.
-        sweeps: int64; how often the solver went over the data; 0 where the center has a closed form.
+        sweeps: int64; number of passes of the solver over the data; 0 where the center has a closed form.
     """
 
     center: Tensor

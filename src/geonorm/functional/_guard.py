@@ -17,7 +17,7 @@ class Guarded(NamedTuple):
 
     Attributes:
         output: x with the far samples on the ball; all others bit for bit unchanged.
-        factor: per sample: 1 inside of the ball, R/d outside, NaN for a sample with a value that is not finite.
+        factor: per sample: 1 inside the ball, R/d outside, NaN for a sample with a value that is not finite.
         distance: per sample; Inf for one that is not finite.
         radius: R; Inf where samples cannot be judged.
         center: the joint center, per channel.
@@ -41,7 +41,7 @@ def guard(
         output = y + f·(x − y)
 
     m and v are the mean and variance of a sample in a channel, y is the joint center of all samples, and s² the median
-    of v + (m − y)² in the channel, or of those above 0 where most samples are the same. A sample inside of the ball is
+    of v + (m − y)² in the channel, or of those above 0 where most samples are the same. A sample inside the ball is
     bit for bit unchanged. The effect of one sample on a mean, a variance or a gradient is then bounded, as long as
     fewer than half of the samples are far out.
 

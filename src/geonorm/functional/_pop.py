@@ -130,7 +130,7 @@ def pop_norm_impl(
     guard: float | None = None,
     guard_counts: Tensor | None = None,
 ) -> tuple[Tensor, NormStatistics | None]:
-    """What ``pop_norm`` and the layers call, as ``aug_norm_impl``."""
+    """The implementation of ``pop_norm`` and of the layers; arguments as in ``aug_norm_impl``."""
     check_floating(x)
     groups = dim if isinstance(dim, Axes) else Axes(reduced_dims(x, dim))
     power = exponent(phi)

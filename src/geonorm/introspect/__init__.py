@@ -1,1 +1,1 @@
-"""Reading a model: which norms it has, over which axes, in which pairs, what they see. Nothing is changed."""
+"""Reading a model: its norms, their axes, the operations they belong to, and their inputs. Nothing is changed."""

@@ -1,4 +1,4 @@
-"""Over which values a norm measures: the axes by name, and its input as a matrix with a row for each sphere."""
+"""The values that a norm normalizes together: its axes by name, and its input as rows, one for each sphere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..nn._pop import PopLayer
 from .layouts import BOTH, CHANNELS_FIRST, description_of, layout_of, own_forward
 
-# What people call the unit that one sphere belongs to.
+# The unit that has its own sphere, in words.
 UNITS = {"batch": "channel", "instance": "channel of a sample", "group": "group of a sample", "layer": "sample"}
 
 

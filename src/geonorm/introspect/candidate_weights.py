@@ -1,4 +1,4 @@
-"""The weights of a model whose sizes may not matter, and the blocks of rows in which that could be."""
+"""The weights that may be scale invariant, and the blocks of rows in which to test them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .shared_channels import TRANSPOSED
 
 
 class Weight(NamedTuple):
-    """A weight to be tried: its name, that of its module's bias, which dimension counts its rows, likely groups."""
+    """A weight to test: its name, that of its module's bias, the dimension that counts its rows, likely groups."""
 
     name: str
     bias: str | None
@@ -34,7 +34,7 @@ def weights_of(model: nn.Module, graph: Graph) -> Iterator[Weight]:
             groups[near.before] = int(layout.arguments["groups"])
     for owner, module in modules.items():
         prefix = f"{owner}." if owner else ""
-        # The raw tensor of a parametrized weight lives two modules down; the bias is the outer one's.
+        # The raw tensor of a parametrized weight is two modules down; the bias belongs to the outer module.
         outer = re.sub(r"\.?parametrizations\..+$", "", owner)
         home = modules[outer]
         bias = home._parameters.get("bias")
@@ -49,7 +49,7 @@ def weights_of(model: nn.Module, graph: Graph) -> Iterator[Weight]:
 
 
 def candidates(rows: int, weight: Weight) -> list[int]:
-    """Numbers of equal blocks of rows to try, the finest first; with a GroupNorm behind it, its groups."""
+    """Numbers of equal blocks of rows to test, the finest first; with a GroupNorm after it, its groups."""
     if not weight.can_split:
         return [1]
     divisors = [d for d in range(rows, 0, -1) if rows % d == 0]

@@ -1,4 +1,4 @@
-"""Which operation a norm belongs to: read from the traced graph of a model, or declared."""
+"""The operation that each norm belongs to: read from the traced graph of a model, or declared."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OPERATIONS = (
 _PYG_LINEAR = "torch_geometric.nn.dense.linear.Linear"
 Pairs: TypeAlias = Sequence[tuple[str, str]]
 
-# Functions that act on each element alone: a norm before them and an operation behind them are neighbours. So are
-# torch's activations, but for some.
+# Elementwise functions: a norm before them and an operation after them are neighbours. Torch's activations are
+# elementwise too, with a few exceptions.
 _NOT_ELEMENTWISE = (nn.MultiheadAttention, nn.Softmax, nn.Softmax2d, nn.LogSoftmax, nn.Softmin, nn.GLU)
 _ELEMENTWISE = {
     "relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "celu", "gelu", "silu", "mish",
@@ -33,7 +33,7 @@ _ELEMENTWISE = {
 }  # fmt: skip
 _DROPOUT = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
 
-_LOOKS = {
+_METADATA = {
     "dtype", "device", "shape", "ndim", "layout", "is_cuda", "is_meta", "requires_grad",
     "size", "dim", "numel", "nelement", "is_floating_point", "is_complex", "get_device", "element_size",
 }  # fmt: skip
@@ -43,11 +43,12 @@ class Neighbours(NamedTuple):
     """The operations around one norm.
 
     Attributes:
-        before: the operation whose output this norm alone takes.
-        after: the operations that take this norm's output, through elementwise functions or not, if nothing else does.
+        before: the operation whose output only this norm uses.
+        after: the operations that use this norm's output, directly or after elementwise functions, if nothing else
+            does.
         directly: whether there is nothing between the norm and the operations after it.
-        in_part: whether only a part of the model was traced: what happens between parts is not known.
-        over_dropout: those of the operations that dropout, switched off, stands between.
+        in_part: whether only a part of the model was traced; connections between parts are then not known.
+        over_dropout: the operations that are separated from the norm by dropout in evaluation mode.
     """
 
     before: str | None
@@ -58,11 +59,11 @@ class Neighbours(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """What tracing found.
+    """The result of tracing.
 
     Attributes:
         norms: norms that are called once, by name, with their neighbours.
-        calls: how often each module is called, or one of its parameters used, by name.
+        calls: number of calls of each module and of uses of its parameters elsewhere, by name.
         failure: why the whole model could not be traced; empty if it could.
     """
 
@@ -72,9 +73,9 @@ class Graph(NamedTuple):
 
 
 class _Tracer(fx.Tracer):
-    """Norms, operations and torch's own modules stay whole.
+    """Traces norms, operations and torch's own modules as single nodes.
 
-    Which modules are norms is asked before: while a model is traced, to look at a parameter is to record its use.
+    Norms are identified before tracing, because reading a parameter while a model is traced is recorded as a use of it.
     """
 
     def __init__(self, norms: set[int]) -> None:
@@ -86,12 +87,12 @@ class _Tracer(fx.Tracer):
 
 
 def is_operation(module: nn.Module | None) -> bool:
-    """A Linear or Conv layer of torch's."""
+    """Whether a module is one of torch's Linear or Conv layers."""
     return isinstance(module, OPERATIONS)
 
 
 def is_linear(module: nn.Module | None) -> bool:
-    """A Linear, torch's or PyG's, which does the same and is no subclass."""
+    """Whether a module is a Linear layer, torch's or PyG's, which is not a subclass of it but equivalent."""
     return isinstance(module, nn.Linear) or (module is not None and qualified_name(module) == _PYG_LINEAR)
 
 
@@ -101,7 +102,7 @@ def takes_norms(module: nn.Module | None) -> bool:
 
 
 def has_own_forward(operation: nn.Module) -> bool:
-    """Whether an operation does something else, or more, than torch's or PyG's."""
+    """Whether an operation has a different forward than torch's or PyG's class."""
     if "forward" in operation.__dict__:
         return True
     kind = next((kind for kind in OPERATIONS if isinstance(operation, kind)), None)
@@ -109,12 +110,12 @@ def has_own_forward(operation: nn.Module) -> bool:
 
 
 def input_channels(operation: Any) -> int:
-    """Channels that an operation takes."""
+    """The number of input channels of an operation."""
     return int(operation.in_features if isinstance(operation, nn.Linear) else operation.in_channels)
 
 
 def output_channels(operation: Any) -> int:
-    """Channels that an operation gives."""
+    """The number of output channels of an operation."""
     return int(operation.out_features if isinstance(operation, nn.Linear) else operation.out_channels)
 
 
@@ -126,11 +127,11 @@ def spatial_dim(operation: Any) -> int:
 def trace(model: nn.Module, inference: bool = False) -> Graph:
     """The norms of a model and the operations around them, with the defaults of optional inputs.
 
-    A model that cannot be traced as a whole is traced in its parts: what lies inside one part is found all the same.
-    For ``inference``, dropout that is off is passed over.
+    If a model cannot be traced as a whole, its parts are traced, and pairs inside one part are still found.
+    With ``inference``, dropout in evaluation mode is ignored.
     """
-    reading = _Reading(model, inference)
-    # Tracing runs the model's own code, which may leave its marks on it.
+    reading = _GraphReader(model, inference)
+    # Tracing runs the model's own code, which may change the model.
     kept = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
     try:
         for module, _, buffers in kept:
@@ -153,8 +154,8 @@ def trace(model: nn.Module, inference: bool = False) -> Graph:
     return Graph(alone, reading.calls, failure)
 
 
-class _Reading:
-    """What is found while a model, or its parts, are traced."""
+class _GraphReader:
+    """Traces a model or its parts, and collects the results."""
 
     def __init__(self, model: nn.Module, inference: bool) -> None:
         self.inference = inference
@@ -164,7 +165,7 @@ class _Reading:
         self.calls: dict[str, int] = {}
 
     def read(self, part: nn.Module, in_part: bool) -> str:
-        """Trace a part of the model, or its own parts if that fails; why it failed."""
+        """Trace a part of the model, or its own parts if that fails; returns the error, empty if there was none."""
         if id(part) in self.norms or not any(id(module) in self.norms for module in part.modules()):
             return ""
         try:
@@ -178,7 +179,7 @@ class _Reading:
         modules = {node: part.get_submodule(str(node.target)) for node in nodes if node.op == "call_module"}
         off = {node for node in nodes if self.inference and _is_dropout_off(node, modules.get(node))}
         for node in nodes:
-            if node.op == "get_attr" and not all(map(_only_looks, node.users)):  # a parameter used past its module
+            if node.op == "get_attr" and not all(map(_reads_only_metadata, node.users)):  # a parameter
                 self._count(part.get_submodule(str(node.target).rpartition(".")[0]))
         for node, module in modules.items():
             self._count(module)
@@ -199,11 +200,11 @@ class _Reading:
         self.calls[name] = self.calls.get(name, 0) + 1
 
 
-def _only_looks(node: fx.Node) -> bool:
-    """Whether a node asks a tensor what it is like, and not for its values."""
+def _reads_only_metadata(node: fx.Node) -> bool:
+    """Whether a node reads only metadata of a tensor, such as its shape, and not its values."""
     if node.op == "call_method":
-        return node.target in _LOOKS
-    return node.op == "call_function" and node.target is getattr and node.args[1] in _LOOKS
+        return node.target in _METADATA
+    return node.op == "call_function" and node.target is getattr and node.args[1] in _METADATA
 
 
 def _first_input(node: fx.Node) -> fx.Node | None:
@@ -216,7 +217,7 @@ def _does_nothing(module: nn.Module | None) -> bool:
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """Whether a call does what the class says, and no more."""
+    """Whether a call runs the forward of the class and no hooks."""
     return not (module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)
 
 
@@ -229,7 +230,7 @@ def _is_dropout_off(node: fx.Node, module: nn.Module | None) -> bool:
 def _before(
     node: fx.Node, modules: dict[fx.Node, nn.Module], off: set[fx.Node]
 ) -> tuple[nn.Module | None, list[nn.Module]]:
-    """The operation, and again if dropout stands between."""
+    """The operation before a norm, and a list that contains it if there is dropout in between."""
     source, over = _first_input(node), False
     while source is not None and (_does_nothing(modules.get(source)) or source in off) and len(source.users) == 1:
         over = over or source in off
@@ -242,7 +243,7 @@ def _before(
 def _after(
     node: fx.Node, modules: dict[fx.Node, nn.Module], off: set[fx.Node]
 ) -> tuple[list[nn.Module], bool, list[nn.Module]]:
-    """The operations, whether directly, and those that dropout stands between."""
+    """The operations after a norm, whether they follow directly, and those with dropout in between."""
     operations, directly, over_dropout = [], True, []
     waiting = [(user, False) for user in node.users]
     while waiting:
@@ -262,22 +263,22 @@ def _after(
 def _is_elementwise(node: fx.Node, module: nn.Module | None) -> bool:
     if module is not None:
         where = type(module).__module__
-        at_home = where in ("torch.nn.modules.activation", "torch.nn.modules.dropout")
-        return at_home and not isinstance(module, _NOT_ELEMENTWISE)
+        is_torchs = where in ("torch.nn.modules.activation", "torch.nn.modules.dropout")
+        return is_torchs and not isinstance(module, _NOT_ELEMENTWISE)
     if node.op in ("call_function", "call_method"):
         return getattr(node.target, "__name__", node.target) in _ELEMENTWISE
     return False
 
 
 def declared(model: nn.Module, pairs: Iterable[tuple[str, str]]) -> Graph:
-    """Neighbours from pairs (operation, norm) that the user names, the norm standing behind the operation."""
+    """Neighbours from pairs (operation, norm) that the user names; the norm comes after the operation."""
     norms: dict[str, Neighbours] = {}
     modules = dict(model.named_modules(remove_duplicate=False))
     first = {id(module): name for name, module in model.named_modules()}
     for operation, norm in pairs:
         for name, check, what in ((operation, takes_norms, "a Linear or Conv layer"), (norm, is_norm, "a norm")):
             if name not in modules:
-                raise ValueError(f"pairs name {name!r}, which is no module of the model")
+                raise ValueError(f"expected names of modules in pairs (got {name!r}, which the model does not have)")
             if not check(modules[name]):
                 raise ValueError(f"expected {name!r} in pairs to be {what} (got {type(modules[name]).__name__})")
         norms[first[id(modules[norm])]] = Neighbours(first[id(modules[operation])], (), False, False)
@@ -287,27 +288,27 @@ def declared(model: nn.Module, pairs: Iterable[tuple[str, str]]) -> Graph:
 def choose(graph: Graph, norms: Sequence[str], *, after_too: bool) -> dict[str, tuple[str, ...]]:
     """One pairing for the whole model: each norm with the operation before it, or with those after it.
 
-    In a network of conv → norm → activation every norm has its own conv before it; with norms before activation and
-    conv (DenseNet, pre-activation ResNets) after it. Which way gives more pairs is the model's way; the other fills
-    gaps. No operation is given to two norms.
+    In a network of conv → norm → activation every norm belongs to the conv before it; with norms before activation and
+    conv (DenseNet, pre-activation ResNets) to the conv after it. The direction with more pairs is used first, and the
+    other for the remaining norms. No operation gets two norms.
     """
     found = {name: graph.norms[name] for name in norms if name in graph.norms}
-    ways: list[dict[str, tuple[str, ...]]] = [{name: (near.before,) for name, near in found.items() if near.before}]
+    directions: list[dict[str, tuple[str, ...]]] = [{name: (n.before,) for name, n in found.items() if n.before}]
     if after_too:
-        ways.append({name: near.after for name, near in found.items() if near.after})
-        ways.sort(key=lambda way: len(_claims(way, {})), reverse=True)
+        directions.append({name: near.after for name, near in found.items() if near.after})
+        directions.sort(key=lambda direction: len(_free_pairs(direction, {})), reverse=True)
     pairs: dict[str, tuple[str, ...]] = {}
-    for way in ways:
-        pairs |= _claims(way, pairs)
+    for direction in directions:
+        pairs |= _free_pairs(direction, pairs)
     return pairs
 
 
-def _claims(way: dict[str, tuple[str, ...]], given: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """The norms of a way whose operations are still free, in order."""
+def _free_pairs(pairs: dict[str, tuple[str, ...]], given: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The pairs whose norm and operations are in no given pair, in order."""
     taken = {operation for operations in given.values() for operation in operations}
-    claims: dict[str, tuple[str, ...]] = {}
-    for name, operations in way.items():
+    free: dict[str, tuple[str, ...]] = {}
+    for name, operations in pairs.items():
         if name not in given and not taken & set(operations):
-            claims[name] = operations
+            free[name] = operations
             taken |= set(operations)
-    return claims
+    return free

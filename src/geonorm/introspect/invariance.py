@@ -14,25 +14,25 @@ from .known_invariances import Known, known_units
 from .observe import Forward, as_double, check_readable, double_copy, first_batch, outputs, samples_of
 from .progress import progress
 
-# With eps this much smaller its part in the outcome is below float64's rounding for any spread above 1e-6.
+# With eps this much smaller, its effect is below float64's rounding error for any spread above 1e-6.
 _EPS_FACTOR = 1e-12
 
 
 class Unit(NamedTuple):
-    """One weight that is scale invariant: its outputs do not depend on the size of these parts.
+    """One scale-invariant weight: the outputs do not depend on the length of its parts.
 
     Attributes:
         parameter: its name in the model.
-        kind: ``"row"`` (each output row by itself), ``"group"`` (blocks of consecutive rows) or ``"matrix"``.
-        groups: how many parts may be scaled by themselves: the number of rows, of blocks, or 1.
-        change: change of the outputs when each part is scaled by a factor from 1/2 to 2, without eps, as a share of
-            what random noise of half the weight's size does to them. Rounding is about 1e-15.
-        product: the largest |⟨w, ∇w⟩| of a part, as a share of the largest ‖w‖·‖∇w‖; 0 for invariant parts.
-        eps_change: ``change`` with the eps that the model has.
-        bias: name of the bias that must be scaled along, or ``None``.
+        kind: ``"row"`` (each output row separately), ``"group"`` (blocks of consecutive rows) or ``"matrix"``.
+        groups: how many parts may be scaled separately: the number of rows, of blocks, or 1.
+        change: change of the outputs when each part is scaled by a factor from 1/2 to 2, without eps, relative to
+            the change by random noise of half the weight's size. Rounding is about 1e-15.
+        product: the largest |⟨w, ∇w⟩| of a part, relative to the largest ‖w‖·‖∇w‖; 0 for invariant parts.
+        eps_change: ``change`` with the model's own eps.
+        bias: name of the bias that must be scaled with the weight, or ``None``.
         dim: the dimension of the weight that counts its output rows; 1 for transposed convolutions.
-        expected: the kind that the known table says, or ``None`` where it does not know.
-        expected_bias: the bias that the known table says must be scaled along.
+        expected: the kind according to the known table, or ``None`` if it has no entry.
+        expected_bias: the bias that must be scaled with the weight according to the known table.
     """
 
     parameter: str
@@ -48,7 +48,7 @@ class Unit(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The weights of a model, by whether their size matters.
+    """The weights of a model, sorted by whether their size matters.
 
     Attributes:
         units: the weights that are scale invariant.
@@ -64,7 +64,7 @@ class Measured(NamedTuple):
 def measure_invariance(
     model: nn.Module, batches: Any, forward: Forward | None = None, *, samples: int = 8, tolerance: float = 1e-4
 ) -> Measured:
-    """Scale each weight in a float64 copy and sort the weights by what happens; see ``analysis.invariance``."""
+    """Scale each weight in a float64 copy and sort the weights by the effect; see ``analysis.invariance``."""
     check_readable(model, "read the invariances of")
     batch = as_double(first_batch(batches) if forward else samples_of(first_batch(batches), samples))
     with torch.random.fork_rng():
@@ -82,25 +82,25 @@ def measure_invariance(
 
 
 class _Prober:
-    """A copy of the model whose weights are scaled and put back, and the outputs compared."""
+    """Scales and restores the weights of a copy of the model, and compares the outputs."""
 
     def __init__(self, twin: nn.Module, with_eps: nn.Module, batch: Any, forward: Forward | None) -> None:
         self.twin, self.with_eps, self.batch, self.forward = twin, with_eps, batch, forward
         self.plain = {id(model): self._run(model) for model in (twin, with_eps)}
         if not all(bool(plain.isfinite().all()) for plain in self.plain.values()):
             raise ValueError(
-                "expected finite outputs to compare (got NaN or Inf); look for it with geonorm.analysis.diagnose"
+                "expected finite outputs to compare (got NaN or Inf); find the cause with geonorm.analysis.diagnose"
             )
         self.size = float(self.plain[id(twin)].norm())
         self.gradients = self._gradients()
 
     @torch.no_grad()
     def _run(self, model: nn.Module) -> Tensor:
-        torch.manual_seed(0)  # whatever is random in the model is the same each time
+        torch.manual_seed(0)  # random operations in the model do the same each time
         return outputs(model, self.batch, self.forward)
 
     def _gradients(self) -> dict[str, Tensor]:
-        """Of a random linear function of the outputs."""
+        """The gradients of a random linear function of the outputs."""
         with torch.enable_grad():
             self.twin.requires_grad_(True)
             torch.manual_seed(0)
@@ -126,13 +126,13 @@ class _Prober:
                 if change <= tolerance:
                     break
                 if groups == rows and self._scaled(self.twin, weight, bias, 1, 1.0) / effect > tolerance:
-                    break  # not even as a whole: no blocks need be tried
+                    break  # not even as a whole: no need to test blocks
             if change > tolerance:
                 continue
             kind = "row" if groups == rows else "matrix" if groups == 1 else "group"
             return Unit(
                 weight.name,
-                expected.kind if rows == 1 and expected is not None else kind,  # one row is all three
+                expected.kind if rows == 1 and expected is not None else kind,  # one row: all kinds are the same
                 groups,
                 max(change, self._scaled(self.twin, weight, bias, groups, -1.0) / effect),
                 self._product(weight, bias, groups),
@@ -145,15 +145,15 @@ class _Prober:
         return "no"
 
     def _biases(self, weight: Weight, expected: Known | None) -> list[str | None]:
-        """What to scale along, in turn. A bias of zeros, or α = 1 that is learned, hide what the table knows."""
+        """The biases to try to scale with the weight. A bias of 0, or a learned α of 1, hides a dependence."""
         if weight.bias is None:
             return [None]
         is_joint = expected is not None and expected.bias == weight.bias
         return [weight.bias, None] if is_joint else [None, weight.bias]
 
     def _scaled(self, model: nn.Module, weight: Weight, bias: str | None, groups: int, power: float) -> float:
-        """Change of the outputs when each block of rows is multiplied by a factor of its own, or divided by it."""
-        steps = torch.arange(groups, dtype=torch.float64) * 0.5 * (math.sqrt(5) - 1)  # neighbours far apart
+        """Change of the outputs when each block of rows is multiplied or divided by a factor of its own."""
+        steps = torch.arange(groups, dtype=torch.float64) * 0.5 * (math.sqrt(5) - 1)  # spread out
         factors = 2.0 ** (power * (1 - 2 * (steps - steps.floor())))
         return self._change(model, weight.name, bias, factors, dim=weight.dim)
 
@@ -187,7 +187,7 @@ class _Prober:
                 parameter.copy_(old)
 
     def _product(self, weight: Weight, bias: str | None, groups: int) -> float:
-        """⟨w, ∇w⟩ of the parts, against the largest ‖w‖·‖∇w‖ among them."""
+        """The largest |⟨w, ∇w⟩| of the parts, relative to the largest ‖w‖·‖∇w‖."""
         products = torch.zeros(groups, dtype=torch.float64)
         w_squares, g_squares = torch.zeros_like(products), torch.zeros_like(products)
         for name, dim in ((weight.name, weight.dim), (bias, 0)):

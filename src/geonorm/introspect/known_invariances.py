@@ -1,4 +1,6 @@
-"""The known table: the unit in which each normalization makes the weight before it, or under it, scale invariant.
+"""The known table: the unit in which each normalization makes a weight scale invariant: that of the operation before
+
+it, or the weight that it normalizes itself.
 
 | normalization | unit |
 | --- | --- |
@@ -6,8 +8,8 @@
 | GroupNorm | the rows of a group |
 | LayerNorm, RMSNorm; spectral norm; weight norm along other dimensions | the whole matrix |
 
-It is asked without running a model, so what it cannot be sure of is left out: norms that use running statistics,
-weights that stand in several places, weights that an unknown parametrization makes, norms over other axes than the
+The table is used without running a model, so uncertain cases are left out: norms that use running statistics,
+weights used in several places, weights made by an unknown parametrization, norms over other axes than the
 operation's outputs.
 """
 
@@ -30,12 +32,12 @@ _FINER = {"matrix": 0, "group": 1, "row": 2}
 
 
 class Known(NamedTuple):
-    """What the table says about one weight.
+    """The table's entry for one weight.
 
     Attributes:
         kind: ``"row"``, ``"group"`` or ``"matrix"``.
-        number: how many parts may be scaled by themselves.
-        bias: name of the bias that must be scaled along, or ``None``.
+        number: how many parts may be scaled separately.
+        bias: name of the bias that must be scaled with the weight, or ``None``.
         dim: the dimension of the weight that counts its output rows.
     """
 
@@ -46,7 +48,7 @@ class Known(NamedTuple):
 
 
 def known_units(model: nn.Module, graph: Graph, *, as_trained: bool = False) -> dict[str, Known]:
-    """What the table says, by the name of the parameter; weights that it does not know are left out.
+    """The table's entries for the weights of a model, by the name of the parameter; unknown weights are left out.
 
     ``as_trained``: norms that are not frozen count as if they were in training mode.
     """
@@ -82,7 +84,7 @@ def _before_norms(modules: dict[str, nn.Module], graph: Graph, as_trained: bool)
 
 
 def _under_parametrizations(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Known]]:
-    """Weights that are normalized themselves: nothing else sees the raw tensor."""
+    """Weights that are normalized themselves: nothing else uses the raw tensor."""
     for name, module in modules.items():
         if isinstance(module, parametrize.ParametrizationList) and (found := _normalization(module)) is not None:
             raw, kind = found
@@ -90,7 +92,7 @@ def _under_parametrizations(modules: dict[str, nn.Module]) -> Iterator[tuple[str
 
 
 def _normalization(chain: parametrize.ParametrizationList) -> tuple[str, str] | None:
-    """Where a normalization of a weight keeps the raw tensor, and its unit; ``None`` for any other parametrization."""
+    """The attribute with the raw tensor of a normalized weight, and its unit; ``None`` for other parametrizations."""
     only = chain[0] if len(chain) == 1 else None
     if isinstance(only, parametrizations._SpectralNorm):
         return "original", "matrix"
@@ -100,7 +102,7 @@ def _normalization(chain: parametrize.ParametrizationList) -> tuple[str, str] | 
 
 
 def _raw_weight(operation: nn.Module) -> str | None:
-    """The tensor whose rows are those of the operation's weight but for their sizes; ``None`` if that is not known."""
+    """The tensor whose rows are parallel to those of the operation's weight; ``None`` if that is not known."""
     if not parametrize.is_parametrized(operation, "weight"):
         return "weight"
     if isinstance(operation, TRANSPOSED):  # parametrizations count rows in dimension 0, these do not
@@ -128,7 +130,7 @@ def _unit_of(operation: Any, norm: nn.Module) -> tuple[str, int] | None:
 
 
 def _keeps_bias(norm: Any) -> bool:
-    """Whether the bias before a norm reaches its output: one that takes the whole mean of a channel takes it away."""
+    """Whether the bias before a norm affects its output: not if the norm subtracts the whole mean of a channel."""
     layout = layout_of(norm)
     if layout is None:
         return not isinstance(norm, nn.SyncBatchNorm)

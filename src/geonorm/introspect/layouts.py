@@ -1,4 +1,4 @@
-"""Which modules are normalizations, and what each says about its input."""
+"""Which modules are normalizations, and the layout of their inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..nn.weightnorm import _RowNorm
 
 
 class Layout(NamedTuple):
-    """What a normalization layer says about itself.
+    """The layout of a normalization layer: its axes, sizes and arguments.
 
     Attributes:
         axes: ``"batch"``, ``"layer"``, ``"group"``, ``"instance"`` or ``"graph"``.
@@ -35,12 +35,12 @@ class Layout(NamedTuple):
     arguments: dict[str, Any]
 
 
-# The layers of this library that a norm can be. Each says about itself, and about its twin, all that is known here.
+# The layers of this library. Their class attributes describe them and their twins; nothing else is known here.
 LAYERS: tuple[type[NormLayer], ...] = tuple(
     layer for name in ours.__all__ if isinstance(layer := getattr(ours, name), type) and issubclass(layer, NormLayer)
 )
 
-# Subclasses with a forward of their own that is the norm and something around it.
+# Subclasses whose own forward is the norm and something else before or after it.
 PLAIN, CHANNELS_FIRST, ACTIVATED, BOTH = "plain", "channels_first", "activated", "both"
 _KNOWN_FORWARDS = {
     "timm.layers.norm.LayerNorm": PLAIN,
@@ -57,19 +57,19 @@ _KNOWN_FORWARDS = {
 
 
 def qualified_name(module: nn.Module) -> str:
-    """Where the class of a module is defined."""
+    """The full name of a module's class."""
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
 class Described(NamedTuple):
-    """A norm's class as it is known here, and the layer of this library that describes it: the class or its twin."""
+    """A known class of norms, and the layer of this library that describes it: the class itself or its twin."""
 
     known: Any
     layer: type[NormLayer]
 
 
 def description_of(module: nn.Module) -> Described | None:
-    """What is known of a norm from its class, torch's or ours; ``None`` for anything else."""
+    """The description of a norm by its class, torch's or ours; ``None`` for other modules."""
     for layer in LAYERS:
         if isinstance(module, layer):
             return Described(layer, layer)
@@ -91,7 +91,7 @@ def own_forward(module: nn.Module) -> str | None:
 
 
 def layout_of(module: nn.Module) -> Layout | None:
-    """The layout of a normalization behind an operation, torch's or ours; ``None`` for anything else."""
+    """The layout of a normalization that comes after an operation, torch's or ours; ``None`` for other modules."""
     if isinstance(module, (nn.modules.lazy.LazyModuleMixin, nn.SyncBatchNorm)) or own_forward(module) is None:
         return None
     described = description_of(module)
@@ -106,7 +106,7 @@ def layout_of(module: nn.Module) -> Layout | None:
 
 
 def layer_for(layout: Layout) -> type[NormLayer]:
-    """The layer of this library that takes the place of a norm with this layout."""
+    """The layer of this library that can replace a norm with this layout."""
     return next(
         layer
         for layer in LAYERS
@@ -115,13 +115,13 @@ def layer_for(layout: Layout) -> type[NormLayer]:
 
 
 def build_layer(kind: Callable[..., nn.Module], channels: Any, arguments: dict[str, Any]) -> nn.Module:
-    """A norm, torch's or ours, from its channels and arguments; a group norm's ``groups`` stand before its channels."""
+    """A norm, torch's or ours, from its channels and arguments; a group norm takes ``groups`` before the channels."""
     rest = {name: value for name, value in arguments.items() if name != "groups"}
     return kind(*[arguments["groups"]] if "groups" in arguments else [], channels, **rest)
 
 
 def fresh_like(module: nn.Module) -> nn.Module | None:
-    """A new norm of the known kind that a norm is of, with the defaults of its class; ``None`` for other modules."""
+    """A new norm of the same known class with default options; ``None`` for other modules."""
     described = description_of(module)
     if described is None:
         return None
@@ -130,18 +130,18 @@ def fresh_like(module: nn.Module) -> nn.Module | None:
 
 
 def _statistics_agree(module: Any) -> bool:
-    """Whether a norm has buffers as its flag says; torch evaluates with those that are there, whatever it says."""
+    """Whether a norm's buffers match its flag; torch evaluates with the buffers that exist, whatever the flag is."""
     flag = getattr(module, "track_running_stats", None)
     return flag is None or flag == (getattr(module, "running_mean", None) is not None)
 
 
 def _bias(module: Any) -> dict[str, bool]:
-    """Whether the affine part has a bias, where it could have gone without."""
+    """The argument ``bias``, if the affine part has no bias."""
     return {"bias": False} if module.weight is not None and module.bias is None else {}
 
 
 def is_ours(module: nn.Module) -> bool:
-    """Whether it is a layer of this library."""
+    """Whether a module is a layer of this library."""
     return isinstance(module, NormLayer)
 
 
@@ -150,7 +150,7 @@ _TORCH_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalRespo
 _NAMED_SO = re.compile(r"(Norm|_norm)(Act)?\d*d?$")
 
 
-# What a forward calls that normalizes by itself.
+# Functions that normalize, for recognizing a forward that calls one.
 _NORMALIZING = {
     "batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm",
     "var", "std", "var_mean", "std_mean", "rsqrt",
@@ -158,10 +158,11 @@ _NORMALIZING = {
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module itself normalizes values: torch's, ours, or a stranger that looks like one inside.
+    """Whether a module itself normalizes values: torch's, ours, or an unknown class that looks like a norm.
 
-    A stranger keeps running statistics or is called a norm, and has nothing but vectors to learn or normalizes in its
-    own forward. A wrapper around a norm and a block with a convolution in it are none, whatever they are called.
+    An unknown class counts if it has running statistics or "norm" in its name, and either learns only vectors or
+    normalizes in its own forward. A wrapper around a norm or a block with a convolution does not count, whatever its
+    name.
     """
     if isinstance(module, _OF_WEIGHTS):
         return False
@@ -179,7 +180,7 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def _learns_vectors(module: nn.Module) -> bool:
-    """Whether no parameter has a second dimension; one without a shape yet may get it."""
+    """Whether no parameter has a second dimension; a lazy one, without a shape, may get one."""
     return not any(is_lazy(p) or sum(size > 1 for size in p.shape) > 1 for p in module.parameters())
 
 
@@ -196,22 +197,22 @@ def keeps_statistics(module: nn.Module) -> bool:
 def why_unknown(module: nn.Module) -> str:
     """The reason why a norm has no known layout."""
     if isinstance(module, nn.modules.lazy.LazyModuleMixin):
-        return "it does not know its channels yet; run a batch through the model first"
+        return "it has no channel count yet; run a batch through the model first"
     if isinstance(module, nn.SyncBatchNorm):
-        return "it does not say how many dimensions its input has; convert before torch's convert_sync_batchnorm"
+        return "the number of dimensions of its input is not known; convert before torch's convert_sync_batchnorm"
     if own_forward(module) is None:
         return "it has a forward of its own, which would be lost"
     if not _statistics_agree(module):
         return "its track_running_stats and its buffers disagree"
     if is_ours(module):
-        return "it is meant to stand before an operation; it has no twin behind one"
+        return "it belongs before an operation; there is no twin after one"
     if type(module).__name__ == "RMSNorm":
         return "it has no center"
     return "its axes are not known here"
 
 
 def why_parametrized(module: nn.Module) -> str:
-    """Why a norm cannot hand over its γ and β: they are computed from other parameters. Empty if it can."""
+    """The reason if a norm's γ and β cannot be moved because they are computed from other parameters; else empty."""
     computed = [
         name
         for name in ("weight", "bias")
@@ -230,7 +231,7 @@ def factory_of(module: nn.Module) -> dict[str, Any]:
 
 @torch.no_grad()
 def evaluation_affine(module: Any) -> tuple[Tensor, Tensor] | None:
-    """Scale and offset per channel of a norm in evaluation; ``None`` if it measures its input then too."""
+    """Scale and offset per channel of a norm in evaluation; ``None`` if it measures its input in evaluation too."""
     if not keeps_statistics(module):
         return None
     if layout_of(module) is None and not is_ours(module) and not isinstance(module, nn.SyncBatchNorm):
@@ -242,11 +243,11 @@ def evaluation_affine(module: Any) -> tuple[Tensor, Tensor] | None:
 
 
 def is_frozen(module: nn.Module) -> bool:
-    """Whether a norm stays in evaluation."""
+    """Whether a norm is frozen: it stays in evaluation mode."""
     return any(hook is stay_in_evaluation for hook in module._forward_pre_hooks.values())
 
 
 def stay_in_evaluation(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-    """The hook of a frozen norm: ``model.train()`` may have set its flag. A hook is copied and pickled with it."""
+    """The hook of a frozen norm, which undoes ``model.train()``. A hook is copied and pickled with its module."""
     if module.training:
         module.training = False

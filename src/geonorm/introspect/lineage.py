@@ -1,4 +1,4 @@
-"""Where the tensors of a running model come from: who made them, what they passed, where their channels are."""
+"""The origin of tensors in a running model: the module that made them, the dropout before them, their channels."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-# Functions that normalize: what was dropped out before them is part of what they measure, and of nothing behind them.
+# Functions that normalize: dropout before them affects what they measure, but no norm after them.
 _NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
 _SWAPS = {"transpose", "transpose_", "swapaxes", "swapdims"}
 
 
 class Origin(NamedTuple):
-    """What is known of a tensor.
+    """The known facts about a tensor.
 
     Attributes:
-        module: the module that gave it, if nothing has changed it since.
+        module: the module that returned it, if nothing has changed it since.
         channels: the dimension that counts channels; ``None`` if that is not known.
-        dropout: dropout that it has passed since the last norm: the probability, by the name of the layer.
+        dropout: dropout applied to it since the last norm: the probability, by the name of the layer.
     """
 
     module: str = ""
@@ -36,18 +36,18 @@ class Lineage:
         self._origins: dict[int, tuple[weakref.ref[Tensor], int, Origin]] = {}
 
     def of(self, x: Any) -> Origin:
-        """What is known of a tensor; if it was changed in place, not who made it."""
+        """The known facts about a tensor; without the module if the tensor was changed in place."""
         reference, version, origin = self._origins.get(id(x), (None, 0, Origin()))
         if not isinstance(x, Tensor) or reference is None or reference() is not x:
             return Origin()
         return origin if x._version == version else origin._replace(module="")
 
     def set(self, x: Tensor, origin: Origin) -> None:
-        """Say where a tensor comes from."""
+        """Record the origin of a tensor."""
         self._origins[id(x)] = weakref.ref(x), x._version, origin
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, inside: str) -> None:
-        """What a function gives comes from what it was given; ``inside``: the module that called it."""
+        """Derive the origin of a function's output from its inputs; ``inside``: the module that called it."""
         if not isinstance(out, Tensor):
             return
         name = getattr(function, "__name__", "")
@@ -64,13 +64,13 @@ class Lineage:
             ((x, origin) for x, origin in zip(given, origins, strict=True) if origin.channels is not None), None
         )
         channels = None if known is None else _channels(name, args, known[0], known[1].channels, out)
-        module = self.of(out).module  # a function that gives back what it was given has made nothing
+        module = self.of(out).module  # a function that returns its input has made nothing
         if module or channels is not None or dropout:
             self.set(out, Origin(module, channels, dropout))
 
 
 def _channels(name: str, args: tuple[Any, ...], x: Tensor, channels: int | None, out: Tensor) -> int | None:
-    """Where the channels are after a function."""
+    """The dimension of the channels after a function."""
     if channels is None:
         return None
     if name in _SWAPS:

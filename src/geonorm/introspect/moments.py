@@ -1,4 +1,4 @@
-"""Running sums of what reaches one place of a network, channel by channel."""
+"""Running moments of the values at one place of a network, channel by channel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 _KEPT = 4096  # values of a channel from which quantiles are taken
-_TINY = 1e-300  # against a division by a mass of 0
+_TINY = 1e-300  # avoids a division by a mass of 0
 
 
 class PooledMoments:
@@ -26,7 +26,7 @@ class PooledMoments:
         self.squares = torch.zeros((), dtype=torch.float64)
 
     def add(self, x: Tensor, element_weight: Tensor | None = None) -> None:
-        """A batch (N, C, *), read twice: deviations from a first mean keep the digits that an offset would cost."""
+        """Add a batch (N, C, *). It is read twice: a large offset costs no digits in deviations from a first mean."""
         dims, shape = [0, *range(2, x.dim())], [1, -1, *[1] * (x.dim() - 2)]
         if element_weight is not None:
             element_weight, x = element_weight.double(), torch.where(element_weight > 0, x, 0.0)
@@ -44,7 +44,7 @@ class PooledMoments:
         self.pool(first.double() + rest, (mean_of(deviation.square()) - rest.square()) * mass, mass)
 
     def pool(self, mean: Tensor, squares: Tensor, mass: Tensor) -> None:
-        """The moments of more values, by the rule of Chan et al. for two parts."""
+        """Add the moments of more values, by the formula of Chan et al."""
         total, gap = self.mass.to(mass) + mass, mean - self.mean.to(mean)
         part = mass / total.clamp_min(_TINY)
         self.squares = self.squares.to(squares) + squares + gap.square() * self.mass.to(mass) * part
@@ -68,7 +68,7 @@ class Moments:
         self._sample: list[Tensor] = []
 
     def add(self, rows: Tensor, moments: tuple[Tensor, Tensor] | None = None) -> None:
-        """Rows of one batch, as (channels, values) in float64; ``moments``: their variances and means, if known."""
+        """Add rows of one batch, (channels, values) in float64; ``moments``: their variances and means, if known."""
         var, mean = torch.var_mean(rows, 1, correction=0) if moments is None else moments
         var, mean, number = var.cpu(), mean.cpu(), rows.shape[1]
         self._pooled.pool(mean, var * number, torch.tensor(float(number), dtype=torch.float64))
@@ -77,7 +77,7 @@ class Moments:
         self.batches += 1
         room = _KEPT - sum(part.shape[1] for part in self._sample)
         if room > 0:
-            # Evenly spaced, so that every sample of the batch has its part.
+            # Evenly spaced, so that all samples of the batch are represented.
             self._sample.append(rows[:, :: -(-number // room)].float().cpu())
 
     @property
@@ -95,7 +95,7 @@ class Moments:
         return self.within / max(self.batches, 1)
 
     def sample(self) -> Tensor:
-        """The values that were kept, (channels, places): a column is one place of the data in all channels."""
+        """The values that were kept, (channels, places): a column is one place of the data, in all channels."""
         return torch.cat(self._sample, 1).double()
 
     def quartiles(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,10 +1,10 @@
-"""Running a model to look at it, and leaving it as it was."""
+"""Running a model to observe it, without changing it."""
 
 from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ Forward: TypeAlias = Callable[[nn.Module, Any], Any]
 
 
 def check_readable(model: nn.Module, what: str) -> None:
-    """A model that can be run: not scripted, with real parameters."""
+    """Raise unless the model can be run and read: not scripted, with real parameters."""
     check_model(model, what)
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
@@ -35,20 +35,20 @@ def check_readable(model: nn.Module, what: str) -> None:
 
 
 def each_batch(batches: Any) -> Iterable[Any]:
-    """The batches of an iterable; a tensor, a tuple that begins with one, or a list [input, labels], is one batch."""
+    """The batches of an iterable. One batch is a tensor, a tuple that begins with one, [input, labels] or a dict."""
     pair = isinstance(batches, tuple) and batches and isinstance(batches[0], Tensor)
-    if isinstance(batches, Tensor) or pair or _is_labelled(batches):
+    if isinstance(batches, (Tensor, Mapping)) or pair or _is_labelled(batches):
         return [batches]
-    if isinstance(batches, dict) or not isinstance(batches, Iterable):
+    if not isinstance(batches, Iterable):
         raise TypeError(
-            f"expected a batch or an iterable of batches (got {type(batches).__name__}); a batch is a tensor, or a "
-            "tuple whose first entry is the input"
+            f"expected a batch or an iterable of batches (got {type(batches).__name__}); a batch is a tensor, a tuple "
+            "whose first entry is the input, or a dict of the model's arguments"
         )
     return batches
 
 
 def _is_labelled(batches: Any) -> bool:
-    """Whether a list is an input with its class numbers, as a DataLoader gives them, and not two inputs."""
+    """Whether a list is an input with its class numbers, as a DataLoader returns them, and not two inputs."""
     if not isinstance(batches, list) or len(batches) != 2 or not all(isinstance(part, Tensor) for part in batches):
         return False
     x, labels = batches
@@ -57,7 +57,7 @@ def _is_labelled(batches: Any) -> bool:
 
 
 def first_batch(batches: Any) -> Any:
-    """The first batch that has something in it."""
+    """The first batch that is not empty."""
     for batch in each_batch(batches):
         if not _is_empty(batch):
             return batch
@@ -65,7 +65,7 @@ def first_batch(batches: Any) -> Any:
 
 
 def samples_of(batch: Any, most: int) -> Any:
-    """The input of a batch, without more samples than that."""
+    """The input of a batch, cut to at most this many samples."""
     x = input_of(batch)
     return x[:most] if isinstance(x, Tensor) and x.dim() else x
 
@@ -78,7 +78,7 @@ def labelled(batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def filled_batches(batches: Any) -> Iterator[Any]:
-    """The batches that have something in them; at least one."""
+    """The batches that are not empty; at least one."""
     number = 0
     for batch in each_batch(batches):
         if not _is_empty(batch):
@@ -95,7 +95,7 @@ def _is_empty(batch: Any) -> bool:
 
 @contextmanager
 def state_restored(model: nn.Module) -> Iterator[None]:
-    """Afterwards modes, buffers, gradients, hooks, attributes and the random state are what they were before."""
+    """Restore modes, buffers, gradients, hooks, attributes and the random state at the end of the context."""
     modules = [(module, dict(module.__dict__)) for module in model.modules()]
     tables = [
         (table, dict(table))
@@ -125,7 +125,7 @@ def state_restored(model: nn.Module) -> Iterator[None]:
 
 
 def norms_of(model: nn.Module) -> dict[str, nn.Module]:
-    """The norms of activations by name, each once; parametrizations that normalize weights are something else."""
+    """The norms of activations by name, each once; parametrizations that normalize weights are not among them."""
     of_weights = {
         id(part) for module in model.modules() if isinstance(module, ParametrizationList) for part in module.modules()
     }
@@ -133,16 +133,16 @@ def norms_of(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def measure_batches(model: nn.Module) -> None:
-    """Norms with the statistics of the batch, everything else in evaluation. Frozen norms keep their own."""
+    """Make norms use batch statistics, and put everything else into evaluation. Frozen norms stay as they are."""
     model.eval()
     for norm in norms_of(model).values():
         norm.training = True
 
 
 def measure_each_batch(model: nn.Module) -> None:
-    """As ``measure_batches``, but batch norms accept a single value; use within ``state_restored``.
+    """Like ``measure_batches``, but batch norms accept a single value; to be used inside ``state_restored``.
 
-    The last batch of an epoch may be one sample: what the others show is still worth having.
+    The last batch of an epoch may be one sample, which must not make the other measurements fail.
     """
     measure_batches(model)
     for norm in norms_of(model).values():
@@ -158,7 +158,7 @@ def _use_running_statistics_for_one(norm: nn.Module, inputs: tuple[Any, ...]) ->
 
 def copy_of(model: nn.Module) -> nn.Module:
     """A copy of a model, without gradients."""
-    # A tensor that the last forward left on a module is part of a graph, which cannot be copied.
+    # A tensor that the last forward stored on a module may be part of a graph, which cannot be copied.
     left = {
         id(value): value.detach().clone()
         for module in model.modules()
@@ -172,7 +172,7 @@ def copy_of(model: nn.Module) -> nn.Module:
 
 
 def double_copy(model: nn.Module, eps_factor: float = 1.0) -> nn.Module:
-    """A copy in float64 whose norms measure the batch, with every ``eps`` times a factor."""
+    """A copy in float64 whose norms use batch statistics, with every ``eps`` times a factor."""
     twin = copy_of(model).double()
     measure_batches(twin)
     for module in twin.modules():
@@ -196,17 +196,17 @@ def as_float(batch: Any) -> Any:
 
 
 def uncompiled() -> Any:
-    """Compiled models run uncompiled within, where hooks are called. Costs nothing where none was compiled."""
+    """A context in which compiled models run uncompiled, so that hooks are called. Free if none was compiled."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def outputs(model: nn.Module, batch: Any, forward: Forward | None = None) -> Tensor:
-    """Everything that a model gives for a batch, in one row."""
+    """All outputs of a model for a batch, flattened into one row."""
     with uncompiled():
         given = (forward or call_model)(model, batch)
     parts = [leaf.flatten() for leaf in tree_leaves(given) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if not parts or not sum(part.numel() for part in parts):
-        raise ValueError(f"expected the model to give floating-point tensors (got {type(given).__name__})")
+        raise ValueError(f"expected the model to return floating-point tensors (got {type(given).__name__})")
     return torch.cat(parts)
 
 
@@ -216,12 +216,17 @@ def input_of(batch: Any) -> Any:
 
 
 def call_model(model: nn.Module, batch: Any) -> Any:
-    """The model on a batch, or on the first entry of one."""
-    x = input_of(batch)
-    if not isinstance(x, Tensor):
-        raise TypeError(
-            f"expected batches of tensors, or of tuples that begin with one (got {type(batch).__name__}); "
-            "say how to call the model with forward=lambda model, batch: ..."
-        )
-    home = next(model.parameters(), None)
-    return model(x if home is None else x.to(home.device))
+    """The model on a batch, or on the first entry of one; a dict holds the model's arguments by name."""
+    x, home = input_of(batch), next(model.parameters(), None)
+
+    def at_home(value: Any) -> Any:
+        return value.to(home.device) if isinstance(value, Tensor) and home is not None else value
+
+    if isinstance(x, Tensor):
+        return model(at_home(x))
+    if isinstance(x, Mapping):
+        return model(**{str(name): at_home(value) for name, value in x.items()})
+    raise TypeError(
+        f"expected batches of tensors, of tuples that begin with one, or of dicts (got {type(batch).__name__}); "
+        "say how to call the model with forward=lambda model, batch: ..."
+    )

@@ -1,4 +1,4 @@
-"""A progress bar for what takes long, if tqdm is there."""
+"""A progress bar for long work, if tqdm is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _shown: ContextVar[bool] = ContextVar("shown", default=True)
 
 
 def progress(items: Iterable[T], what: str) -> Iterator[T]:
-    """The items, with a bar on stderr from the fifth second on."""
+    """The items, with a bar on stderr after five seconds."""
     if not _shown.get():
         return iter(items)
     try:
@@ -24,7 +24,7 @@ def progress(items: Iterable[T], what: str) -> Iterator[T]:
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """No bars inside: whoever calls shows how all of it gets on."""
+    """A context without bars, for callers that show their own progress."""
     before = _shown.set(False)
     try:
         yield

@@ -1,7 +1,7 @@
 """The parts of weights that are scale invariant, as views for arithmetic: rows, groups of rows, whole matrices.
 
-Where the invariance is joint in weight and bias (LayerNorm or GroupNorm behind an operation with a bias), a part is one
-of both.
+Where the invariance is joint in weight and bias (LayerNorm or GroupNorm after an operation with a bias), a part
+consists of both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .known_invariances import known_units
 
 
 class Parts(NamedTuple):
-    """One weight and how it falls into parts.
+    """One weight and its division into parts.
 
     Attributes:
         parameter: its name in the model.
@@ -47,9 +47,9 @@ def parts_of(units: Iterable[Unit]) -> list[Parts]:
 
 
 def parts_by_table(model: nn.Module) -> list[Parts]:
-    """The parts that the known table says, read from the model's structure without running it.
+    """The parts according to the known table, read from the model's structure without running it.
 
-    In the mode the model is in: weights before norms that use running statistics are not invariant.
+    For the model's current mode: weights before norms that use running statistics are not invariant.
     """
     graph = trace(model)
     known = known_units(model, graph)
@@ -58,8 +58,8 @@ def parts_by_table(model: nn.Module) -> list[Parts]:
     )
     if waiting:
         warnings.warn(
-            f"the model is in evaluation, where the sizes of {len(waiting)} weights matter that do not in training "
-            f"({waiting[0]} is the first): they are left out; call model.train() before",
+            f"the model is in evaluation, where the sizes of {len(waiting)} weights matter, unlike in training "
+            f"({waiting[0]} is the first): they are left out; call model.train() first",
             stacklevel=3,
         )
     return [Parts(name, unit.bias, unit.kind, unit.number, unit.dim) for name, unit in known.items()]
@@ -67,7 +67,7 @@ def parts_by_table(model: nn.Module) -> list[Parts]:
 
 @torch.no_grad()
 def rescale(model: nn.Module, parts: Iterable[Parts], factor: float) -> None:
-    """These weights times a factor, in place. Outputs in training stay, up to eps; running statistics are then old."""
+    """Multiply these weights by a factor. Outputs in training stay, up to eps; running statistics become stale."""
     for part in parts:
         for tensor, _ in part.members(model):
             tensor.mul_(factor)

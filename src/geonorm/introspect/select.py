@@ -1,4 +1,4 @@
-"""Which modules of a model a verb looks at: names, places, and the ``where`` argument."""
+"""The modules of a model that a verb acts on: names, places, and the ``where`` argument."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Where: TypeAlias = str | Sequence[str] | Callable[[str, nn.Module], bool] | None
 
 
 def check_model(model: nn.Module, verb: str, *, replaces: bool = False) -> None:
-    """A model, and not a wrapper that would not notice when modules inside it are replaced."""
+    """Raise unless given a model, and not a wrapper that would not notice replaced modules."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module to {verb} (got {type(model).__name__})")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
-        raise ValueError(f"expected a model that is not scripted, which could not be read; {verb} it before scripting")
+        raise ValueError(f"expected a model that is not scripted (got a ScriptModule); {verb} it before scripting")
     if replaces and isinstance(model, (DistributedDataParallel, DataParallel)):
         raise ValueError(
             f"expected the model itself (got {type(model).__name__}, which has already counted its parameters); "
-            f"{verb} the model first and wrap it then"
+            f"{verb} the model first, then wrap it"
         )
 
 
 class Places:
-    """Modules by name, each once, and every place where a module stands, for those that are shared."""
+    """Modules by name, each once, and all places of modules that are shared."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -42,7 +42,7 @@ class Places:
         yield from list(self.model.named_modules())
 
     def replace(self, old: nn.Module, new: nn.Module) -> None:
-        """Put a module in the place of another, wherever that one stands."""
+        """Replace a module by another in all its places."""
         spots = self._spots.get(id(old), [])
         for parent, attribute in spots:
             parent._modules[attribute] = new
@@ -50,7 +50,7 @@ class Places:
 
 
 def chosen(model: nn.Module, where: Where) -> Callable[[str, nn.Module], bool]:
-    """A test for the modules that ``where`` names. A pattern that matches nothing is an error."""
+    """A predicate for the modules that ``where`` selects. A pattern that matches nothing is an error."""
     if where is None:
         return lambda name, module: True
     if callable(where):
@@ -69,13 +69,13 @@ def chosen(model: nn.Module, where: Where) -> Callable[[str, nn.Module], bool]:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a pattern names the module, or one that it stands in."""
+    """Whether a pattern matches the module or one that contains it."""
     parts = name.split(".")
     return any(fnmatchcase(".".join(parts[:i]), pattern) for i in range(1, len(parts) + 1))
 
 
 def _other_names(model: nn.Module) -> dict[int, list[str]]:
-    """All names of each module; a shared one may be chosen by any of them."""
+    """All names of each module; a shared one may be selected by any of them."""
     names: dict[int, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         names.setdefault(id(module), []).append(name)

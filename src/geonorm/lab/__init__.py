@@ -1,4 +1,4 @@
-"""The experiments: data, models, recipes, and runs that never lose a result."""
+"""Experiments: data, models, recipes, and resumable runs."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ __all__ = ["Comparison", "Recipe", "Store", "compare", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when they are first asked for: the command line starts without them."""
+    """Import these on first use, so that the command line starts fast."""
     from importlib import import_module
 
     homes = {
@@ -19,3 +19,8 @@ def __getattr__(name: str) -> Any:
     if name in homes:
         return getattr(import_module(f".{homes[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""A moving bar on the terminal for work whose length is not known; nothing where nobody looks."""
+"""A moving bar on the terminal for work of unknown length; nothing if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .extras import require
 
 
 def is_watched() -> bool:
-    """Whether progress can be drawn: stderr is a terminal that allows it, and rich is there to draw on it."""
-    if sys.stderr is None or not sys.stderr.isatty():  # none if whoever started this has closed it
+    """Whether progress can be drawn: stderr is a suitable terminal, and rich is installed."""
+    if sys.stderr is None or not sys.stderr.isatty():  # None if the parent process has closed it
         return False
     return importlib.util.find_spec("rich") is not None and not console().is_dumb_terminal
 
 
 def console() -> Any:
-    """The terminal that progress is drawn on; stdout is left to results."""
+    """The terminal that progress is drawn on: stderr, because stdout is for results."""
     return require("rich.console", "rich").Console(stderr=True, highlight=False)
 
 
 def say(line: str) -> None:
-    """Print a line on stderr, for whoever looks; the work goes on when nobody does any more."""
-    if sys.stderr is None:  # print would take stdout instead
+    """Print a line on stderr; if that is closed, the work continues without it."""
+    if sys.stderr is None:  # print would write to stdout instead
         return
     with contextlib.suppress(BrokenPipeError):
         print(line, file=sys.stderr, flush=True)
@@ -33,10 +33,10 @@ def say(line: str) -> None:
 
 @contextlib.contextmanager
 def busy(what: str) -> Iterator[Callable[[str], None]]:
-    """A bar while the body works; gives a function that prints a line on stderr, above the bar.
+    """Show a bar while the body runs; yields a function that prints a line on stderr, above the bar.
 
     Args:
-        what: is being done.
+        what: the work, as the label of the bar.
 
     Examples:
         >>> from geonorm.lab.bars import busy

@@ -1,4 +1,4 @@
-"""Samples in batches, in an order that a seed and an epoch fix."""
+"""Samples in batches, in an order determined by a seed and an epoch."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from .packed_graphs import PackedGraphs
 
 
 class Batch(NamedTuple):
-    """Inputs as the model takes them, and labels."""
+    """The arguments for the model, and the labels."""
 
     inputs: tuple[Any, ...]
     labels: Tensor
 
     def scores(self, model: nn.Module) -> Tensor:
-        """What the model says."""
+        """The output of the model."""
         found: Tensor = model(*self.inputs)
         return found
 
 
 def in_order(split: Split, size: int) -> Iterator[Batch]:
-    """All samples, as they come."""
+    """All samples in their original order."""
     for part in torch.arange(len(split)).split(size):
         yield _batch(split, part)
 
 
 def shuffled(split: Split, size: int, seed: int, epoch: int, team: Team) -> Iterator[tuple[int, Batch]]:
-    """All samples in an order of their own for every seed and epoch: the size of each batch, and this process's part.
+    """All samples, in an order determined by seed and epoch: the size of each batch, and this process's part of it.
 
-    A last batch of one sample is left out where the others are larger: it has no statistics of its own.
+    A last batch of a single sample, which has no statistics, is left out if the others are larger.
     """
     generator = torch.Generator().manual_seed(1_000_003 * seed + epoch)
     for part in torch.randperm(len(split), generator=generator).split(size):
@@ -44,7 +44,7 @@ def shuffled(split: Split, size: int, seed: int, epoch: int, team: Team) -> Iter
 
 
 class Inputs:
-    """The inputs of all samples in batches, read anew every time one goes through them."""
+    """The inputs of all samples in batches, read again in every iteration."""
 
     def __init__(self, split: Split, size: int) -> None:
         self.split, self.size = split, size

@@ -1,4 +1,4 @@
-"""What every run of a recipe would stumble over, told before the first one starts."""
+"""Checks of a recipe before its first run starts, for mistakes that would make every run fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .recipe import OWN, Recipe
 
 
 def check_names(recipe: Recipe) -> None:
-    """Raise if the data, an option of theirs or the network are not known, or a norm is not for the network."""
+    """Raise if the data, one of their options or the network is unknown, or if a norm does not fit the network."""
     if not is_own(recipe.data):
         check_name(recipe.data, recipe.data_options)
     if is_own(recipe.model):
@@ -26,18 +26,18 @@ def check_names(recipe: Recipe) -> None:
 
 
 def check_installed() -> None:
-    """Raise if what the report needs is not installed: to hear of it after hours of training is too late."""
+    """Raise if a package that the report needs is not installed: after hours of training it would be too late."""
     require("scipy.special", "scipy")
     require("matplotlib", "matplotlib")
 
 
 def check_at_hand(*recipes: Recipe) -> None:
-    """Raise if data or functions are not there; what is missing is told all at once."""
+    """Raise if data or functions are missing; the message lists all that are."""
     missing: dict[str, None] = {}
     for recipe in recipes:
         for what, name in (("data", recipe.data), ("model", recipe.model)):
             if is_own(name) and not callable(named_object(name, what)):
-                raise ValueError(f"expected a function for {what} (got {name!r}, which is none)")
+                raise ValueError(f"expected a function for {what} (got {name!r}, which is not one)")
         if is_own(recipe.data) or {"folder", "download"} & set(recipe.data_options):
             continue
         source = find_source(recipe.data)

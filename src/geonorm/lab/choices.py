@@ -1,4 +1,4 @@
-"""Losses, corruptions and evaluations by name, written as norms are: ``name(argument=value, ...)``."""
+"""Losses, corruptions and evaluations by name, written like norms: ``name(argument=value, ...)``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOSSES: dict[str, Callable[..., robust.RobustLoss]] = {
 CORRUPTIONS = ("clean", *OURS)
 ATTACKS: dict[str, Callable[..., Tensor]] = {name: getattr(robust, name) for name in ("fgsm", "bim", "pgd")}
 _EVERY = ("recalibrated", "rescaled", "samples", "top", "worst_group")  # arguments that every evaluation takes
-# Arguments without a default: examples.
+# Examples of arguments that have no default.
 _REQUIRED = {"severity": "3", "rule": "gamma", "share": "0.1", "corruption": "fog"}
 EVALUATIONS: dict[str, tuple[str, ...]] = {
     "clean": (),
@@ -49,7 +49,7 @@ def is_whole(value: Any) -> bool:
 
 
 Check = tuple[str, Callable[[Any], bool]]
-# What the arguments must be, in words and as a test. A wrong one shows before anything is trained.
+# The valid values of each argument, in words and as a test, so that a wrong value raises before anything is trained.
 _VALUES: dict[str, Check] = {
     "recalibrated": ("true or false", lambda value: isinstance(value, bool)),
     "worst_group": ("true or false", lambda value: isinstance(value, bool)),
@@ -74,13 +74,13 @@ class Evaluation(NamedTuple):
     """How a trained model is tested.
 
     Attributes:
-        name: of the kind.
-        arguments: of the kind.
-        recalibrated: measure the running statistics anew on training samples first.
-        samples: test so many samples only; all by default.
-        rescaled: make all scale-invariant weights so many times as large first, and measure the statistics anew.
-        top: a sample counts as right if its class is among so many with the highest scores.
-        worst_group: the accuracy is that of the group with the lowest, not of all samples.
+        name: the kind, such as ``"noise"``.
+        arguments: of this kind.
+        recalibrated: first recompute the running statistics on training samples.
+        samples: test only this many samples; all by default.
+        rescaled: first multiply all scale-invariant weights by this factor, and recompute the running statistics.
+        top: a sample counts as correct if its class is among this many with the highest scores.
+        worst_group: report the accuracy of the worst group instead of that of all samples.
     """
 
     name: str
@@ -141,12 +141,12 @@ def parse_loss(text: str) -> Loss:
     def loss(losses: Tensor) -> robust.RobustLoss:
         return function(losses, **arguments)
 
-    loss(torch.ones(2))  # a wrong value shows now, not after the data are loaded
+    loss(torch.ones(2))  # raise for a wrong value now, not after the data are loaded
     return loss
 
 
 def parse_corruption(text: str) -> Callable[[Task, int], Task]:
-    """What happens to the training samples, such as ``offset(share=0.1)``: a function of the task and a seed."""
+    """A corruption of the training samples, such as ``offset(share=0.1)``, as a function of the task and a seed."""
     name, arguments = parse_call(text, "'clean' or 'offset(share=0.1)'")
     known(name, CORRUPTIONS, "corruption")
     _check(text, arguments, () if name == "clean" else ("share", "strength"))
@@ -157,7 +157,7 @@ def parse_corruption(text: str) -> Callable[[Task, int], Task]:
 
 
 def parse_evaluation(text: str) -> Evaluation:
-    """How the trained model is tested, such as ``noise(std=0.25)`` or ``bim(eps=0.03, samples=500)``."""
+    """An evaluation of the trained model, such as ``noise(std=0.25)`` or ``bim(eps=0.03, samples=500)``."""
     name, arguments = parse_call(text, "'clean' or 'noise(std=0.25)'")
     if name not in EVALUATIONS:
         elsewhere = import_if_of_studies("evaluation", name)
@@ -170,12 +170,12 @@ def parse_evaluation(text: str) -> Evaluation:
     return Evaluation(name, given, **common)
 
 
-def spelled(text: str) -> str:
-    """A choice as it is stored: one spelling for all that differ in spaces and in how numbers are written.
+def canonical_spelling(text: str) -> str:
+    """A choice as it is stored: one spelling, whatever the spaces and the format of numbers.
 
     Examples:
-        >>> from geonorm.lab.choices import spelled
-        >>> spelled(" augbn( phi = 1.50,learn_phi=True)")
+        >>> from geonorm.lab.choices import canonical_spelling
+        >>> canonical_spelling(" augbn( phi = 1.50,learn_phi=True)")
         'augbn(phi=1.5, learn_phi=true)'
     """
     name, arguments = parse_call(text, "'bn' or 'cvar(alpha=0.2)'")
@@ -192,7 +192,7 @@ def _word(value: Any) -> str:
 
 
 def known(name: str, names: Iterable[str], what: str) -> str:
-    """The name, if it is known; else an error with the closest one."""
+    """Return the name if it is known; else raise an error with the closest one."""
     names = list(names)
     if name in names:
         return name

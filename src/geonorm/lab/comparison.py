@@ -21,15 +21,15 @@ from .store import Store
 def run(
     recipe: Recipe, store: str | Path = "out/lab.sqlite", workers: int | str = 1, watch: Watch | None = None
 ) -> Comparison:
-    """Carry out a recipe; what is in the store already is not repeated.
+    """Execute a recipe; runs whose results are already in the store are not repeated.
 
     Args:
         recipe: what to compare.
         store: the results file.
         workers: as in ``executors.execute``.
-        watch: told of every epoch.
+        watch: called after every epoch.
     """
-    return _carry_out(planned(recipe, store), None, workers, watch)
+    return _execute(planned(recipe, store), None, workers, watch)
 
 
 def compare(
@@ -39,24 +39,41 @@ def compare(
     losses: str | Sequence[str] = ("erm",),
     seeds: int | Sequence[int] = 5,
     *,
+    corruptions: str | Sequence[str] = Recipe.corruptions,
+    evaluations: str | Sequence[str] = Recipe.evaluations,
+    folds: int = Recipe.folds,
+    epochs: int = Recipe.epochs,
+    batch_size: int = Recipe.batch_size,
+    optimizer: str = Recipe.optimizer,
+    lr: float = Recipe.lr,
+    momentum: float = Recipe.momentum,
+    weight_decay: float = Recipe.weight_decay,
+    decay: str = Recipe.decay,
+    milestones: Sequence[float] = Recipe.milestones,
+    augment: str | Sequence[str] = Recipe.augment,
+    clip_inputs: float = Recipe.clip_inputs,
+    clip_gradients: float = Recipe.clip_gradients,
+    skip_nonfinite: bool = Recipe.skip_nonfinite,
+    threads: int = Recipe.threads,
+    processes: int = Recipe.processes,
     store: str | Path = "out/compare.sqlite",
     workers: int | str = 1,
     watch: Watch | None = None,
-    **training: Any,
 ) -> Comparison:
     """Train your own model on your own data under several norms, with the same first weights and batches.
 
     Args:
-        make_model: a function that gives a new model. Its norms are converted; ``"own"`` among ``norms`` leaves them.
-        make_data: a function that gives (train, test): datasets or loaders of (input, label), or a ``Task``.
+        make_model: a function that returns a new model. Its norms are converted; ``"own"`` among ``norms`` keeps them.
+        make_data: a function that returns (train, test), datasets or loaders of (input, label), or a ``Task``.
         norms: specs, see ``geonorm.norms()``.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         seeds: how many, or which.
-        store: the results file. Runs in it are known by the names and the text of the two functions; what these call
-            is not looked at: take another file when that has changed.
+        corruptions, evaluations, folds, epochs, batch_size, optimizer, lr, momentum, weight_decay, decay, milestones,
+            augment, clip_inputs, clip_gradients, skip_nonfinite, threads, processes: as in ``Recipe``.
+        store: the results file. Its runs are identified by the names and the source of the two functions, but not of
+            the code that these call: use another file if that has changed.
         workers: as in ``executors.execute``; several need functions that can be imported.
-        watch: told of every epoch.
-        training: fields of ``Recipe``: epochs, batch_size, lr, corruptions, evaluations, ...
+        watch: called after every epoch.
 
     Examples:
         >>> import tempfile, torch
@@ -78,16 +95,32 @@ def compare(
         model=name_of(make_model),
         norms=norms,  # type: ignore[arg-type]
         losses=losses,  # type: ignore[arg-type]
+        corruptions=corruptions,  # type: ignore[arg-type]
+        evaluations=evaluations,  # type: ignore[arg-type]
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-        **training,
+        folds=folds,
+        epochs=epochs,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        lr=lr,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        decay=decay,
+        milestones=milestones,  # type: ignore[arg-type]
+        augment=augment,  # type: ignore[arg-type]
+        clip_inputs=clip_inputs,
+        clip_gradients=clip_gradients,
+        skip_nonfinite=skip_nonfinite,
+        threads=threads,
+        processes=processes,
     )
     check_names(recipe)
     comparison = Comparison(tuple(_with_code(recipe, make_model, make_data)), Store(store))
-    return _carry_out(comparison, Factories(make_model, make_data), workers, watch)
+    return _execute(comparison, Factories(make_model, make_data), workers, watch)
 
 
 def planned(recipe: Recipe, store: str | Path) -> Comparison:
-    """The comparison that a recipe asks for, with nothing carried out; raises if data or functions are not there."""
+    """The comparison of a recipe, without executing any run; raises if data or functions are missing."""
     check_names(recipe)
     check_at_hand(recipe)
     own = [named_object(name, what) for what, name in (("model", recipe.model), ("data", recipe.data)) if is_own(name)]
@@ -95,12 +128,12 @@ def planned(recipe: Recipe, store: str | Path) -> Comparison:
 
 
 def _with_code(recipe: Recipe, *functions: Callable[..., Any]) -> list[Run]:
-    """Functions of one's own are known by their text too, so that a changed one is run again."""
+    """Runs that are also identified by the source of the user's functions, so that changed ones run again."""
     code = code_of(*functions)
     return [Run({**one.choices, "code": code}) for one in recipe.runs()]
 
 
-def _carry_out(comparison: Comparison, source: Source | None, workers: int | str, watch: Watch | None) -> Comparison:
+def _execute(comparison: Comparison, source: Source | None, workers: int | str, watch: Watch | None) -> Comparison:
     outcome = orchestrate(comparison.runs, comparison.store, source, workers, watch)
     if outcome.failure is not None:
         raise outcome.failure

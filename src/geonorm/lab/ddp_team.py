@@ -1,4 +1,4 @@
-"""The processes that train one model together, as torchrun starts them; usually one alone."""
+"""The processes that train one model together under torchrun; usually a single one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Team:
-    """Every process has a part of each batch; the first one reads and writes the results.
+    """The processes of one training. Each has a part of every batch; the first one reads and writes the results.
 
     Attributes:
         rank: the number of this process.
-        size: how many there are.
+        size: the number of processes.
     """
 
     rank: int = 0
@@ -42,11 +42,11 @@ class Team:
         return self.rank == 0
 
     def part(self, index: Tensor) -> Tensor:
-        """Which of the samples are for this process."""
+        """The samples of this process."""
         return index.tensor_split(self.size)[self.rank]
 
-    def joined(self, part: Tensor, total: int) -> Tensor:
-        """The values of all samples, from those of the parts; no gradient."""
+    def gather(self, part: Tensor, total: int) -> Tensor:
+        """The values of all samples, concatenated from those of each process, without a gradient."""
         if self.size == 1:
             return part.detach()
         longest = -(-total // self.size)
@@ -55,15 +55,15 @@ class Team:
         sizes = [len(one) for one in torch.empty(total).tensor_split(self.size)]
         return torch.cat([place[:size] for place, size in zip(places, sizes, strict=True)])
 
-    def total(self, part: int) -> int:
-        """The sum of the numbers of all."""
+    def sum(self, part: int) -> int:
+        """The sum over all processes."""
         sizes = torch.tensor([part])
         if self.size > 1:
             dist.all_reduce(sizes)
         return int(sizes)
 
-    def told(self, value: T) -> T:
-        """What the first process has here."""
+    def broadcast(self, value: T) -> T:
+        """The value of the first process."""
         if self.size == 1:
             return value
         box = [value]
@@ -71,7 +71,7 @@ class Team:
         return box[0]
 
     def wrapped(self, model: nn.Module) -> nn.Module:
-        """The model to call in training: gradients are averaged, and norms over the batch see all of it."""
+        """The model to call in training: gradients are averaged, and norms use the statistics of the whole batch."""
         if self.size == 1:
             return model
         sync(model)

@@ -26,7 +26,7 @@ class Row(NamedTuple):
 
 
 def contaminated_sample() -> tuple[Tensor, Tensor]:
-    """1000 standard normal values, and the same with 5 % of them replaced by outliers about 10."""
+    """1000 standard normal values, and the same with 5 % of them replaced by outliers around 10."""
     generator = torch.Generator().manual_seed(0)
     clean = torch.randn(1000, generator=generator)
     dirty = clean.clone()
@@ -47,7 +47,7 @@ def rows() -> list[Row]:
 def table(of: list[Row]) -> str:
     """The rows as text."""
     lines = [
-        "The center of 1000 normal values, before and after 5 % of them become outliers about 10:",
+        "The center of 1000 normal values, before and after 5 % of them become outliers around 10:",
         "",
         f"{'φ':>6} {'clean':>9} {'with outliers':>14} {'moved by':>9} {'certified to':>13} {'sweeps':>7}",
     ]

@@ -21,19 +21,19 @@ from .data.cifar_c import corrupted_images, opened
 from .train import correct
 
 _BATCH = 256
-_CHOSEN_ON = 512  # training samples that pruning looks at
+_CHOSEN_ON = 512  # training samples used to choose channels to prune
 _AS_THEY_ARE = ("clean", "pruned", "cifar10c")
 
 
 def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int, tested: Tensor | None = None) -> dict[str, Any]:
-    """Accuracy of a model under one evaluation: right, of how many, and the worst group if there are groups.
+    """Accuracy of a model under one evaluation: correct samples, their total, and the worst group if there are groups.
 
     Args:
-        model: as it was trained; it is not changed.
+        model: the trained model; it is not changed.
         task: its data.
         how: the evaluation.
-        seed: of noise.
-        tested: which test samples it gets right as it is, where that is known already.
+        seed: of the noise.
+        tested: which clean test samples it classifies correctly, if that is known already.
     """
     split = corrupted_images(**how.arguments) if how.name == "cifar10c" else task.test
     if how.samples is not None:
@@ -53,7 +53,7 @@ def evaluate(model: nn.Module, task: Task, how: Evaluation, seed: int, tested: T
 
 
 def _tested(model: nn.Module, task: Task, split: Split, how: Evaluation, seed: int) -> tuple[Tensor, dict[str, Any]]:
-    """Which samples are right, and what else was found on the way. The model is changed as the evaluation says."""
+    """Which samples are correct, and further figures. The model is changed as the evaluation requires."""
     if how.rescaled is not None:
         rescale(model, parts_by_table(model.train()), how.rescaled)
     if how.recalibrated or how.rescaled is not None:
@@ -69,7 +69,7 @@ def _tested(model: nn.Module, task: Task, split: Split, how: Evaluation, seed: i
 
 
 def _changed(model: nn.Module, split: Split, how: Evaluation, seed: int) -> Split:
-    """The samples as the model sees them in this evaluation."""
+    """The samples of this evaluation, with the model changed if it requires that."""
     if how.name in _AS_THEY_ARE:
         return split
     x = split.tensor()
@@ -92,14 +92,14 @@ def _changed(model: nn.Module, split: Split, how: Evaluation, seed: int) -> Spli
 def _left_out(
     model: nn.Module, split: Split, seed: int, rule: str, share: float
 ) -> tuple[list[Drop], dict[str, float]]:
-    """The channels that a rule leaves out, chosen on training samples; and how alike neighbours in (γ, β) are."""
+    """The channels that a rule leaves out, chosen on training samples; and how similar neighbours in (γ, β) are."""
     batches = [(*batch.inputs, batch.labels) for batch in in_order(split.sample(_CHOSEN_ON), _BATCH)]
     found = prune(model, batches, (share,), (rule,), seed=seed)
     return found.orders[rule], found.similarity
 
 
 def check_evaluation(task: Task, how: Evaluation) -> None:
-    """Raise where the samples do not allow an evaluation: before the training, not after it."""
+    """Raise if an evaluation is impossible on these samples: before the training, not after it."""
     if how.worst_group and task.test.groups is None:
         raise ValueError(f"expected data with groups for worst_group=true (got {task.name}, which has none)")
     if how.name == "clean":
@@ -114,7 +114,7 @@ def check_evaluation(task: Task, how: Evaluation) -> None:
     if isinstance(task.test.x, list):
         raise ValueError(f"expected samples that are tensors for the evaluation {how.name!r} (got graphs); use 'clean'")
     if not isinstance(task.test.x, Tensor):
-        return  # images in files are what they must be
+        return  # images in files are valid
     x = task.test.x
     if not x.is_floating_point():
         raise ValueError(f"expected floating-point inputs for the evaluation {how.name!r} (got {x.dtype}); use 'clean'")

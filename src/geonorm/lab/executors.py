@@ -1,4 +1,4 @@
-"""Who carries out the runs: this process, several on this machine, a Ray cluster, or a team under torchrun.
+"""Executing runs: in this process, in several on this machine, on a Ray cluster, or in a team under torchrun.
 
 All share one store.
 """
@@ -14,13 +14,13 @@ import torch.multiprocessing as mp
 
 from .ddp_team import Team
 from .extras import require
-from .interrupts import held_back, listen
+from .interrupts import allow_interrupts, interrupts_deferred
 from .recipe import Run
 from .runner import Named, RunsFailed, Watch, work_through
 from .source import Source
 from .store import Store, StoreError
 
-_GRACE = 1.0  # seconds for a worker to give its run back
+_GRACE = 1.0  # seconds that a worker has to release its run
 
 
 def execute(
@@ -30,18 +30,18 @@ def execute(
     workers: int | str = 1,
     watch: Watch | None = None,
 ) -> None:
-    """Carry out runs; those that are done already cost nothing.
+    """Execute runs; those that are already done are skipped.
 
-    Under torchrun all its processes train each model together, see ``processes`` in a recipe.
+    Under torchrun all processes train each model together; see ``processes`` in a recipe.
 
     Args:
-        runs: what to do, as of ``Recipe.runs()``.
-        store: where results go; with Ray on several machines, a folder that they share.
-        source: where data and models come from; by the names in the runs by default. Must be picklable for several
+        runs: the runs, as from ``Recipe.runs()``.
+        store: for the results; with Ray on several machines, in a folder that they share.
+        source: makes data and models; by default from the names in the runs. Must be picklable for several
             processes.
         workers: 1 for this process; a number of processes on this machine; ``"ray"`` for a Ray cluster, started here if
-            there is none; or the address of one, such as ``"ray://head:10001"``.
-        watch: a function of (run, epoch, figures) that is told of every epoch; in this process only.
+            none is running; or the address of one, such as ``"ray://head:10001"``.
+        watch: a function of (run, epoch, figures) that is called after every epoch; in this process only.
     """
     source = Named() if source is None else source
     team = Team.started()
@@ -49,7 +49,7 @@ def execute(
     if team.leads:
         store.add_all(run.choices for run in runs)
     done = store.finished_keys() if team.leads else set()
-    waiting = team.told([run for run in runs if run.key not in done])
+    waiting = team.broadcast([run for run in runs if run.key not in done])
     if not waiting:
         return
     if team.size > 1:
@@ -72,13 +72,13 @@ def _check_size(runs: Sequence[Run], team: Team, workers: int | str) -> None:
 
 
 def default_workers(threads: int) -> int:
-    """As many processes as this one may use cores for, at so many threads each."""
+    """The number of processes that the available cores allow, with this many threads each."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // threads)
 
 
 def _work(number: int, runs: Sequence[Run], path: Path, source: Source, failures: Any) -> None:
-    listen()
+    allow_interrupts()
     try:
         work_through(runs, Store(path), source)
     except (RunsFailed, StoreError) as error:
@@ -89,7 +89,7 @@ def _in_processes(runs: Sequence[Run], store: Store, source: Source, number: int
     failures = mp.get_context("spawn").SimpleQueue()
     processes: Sequence[Any] = ()
     try:
-        with held_back():
+        with interrupts_deferred():
             workers = mp.spawn(  # type: ignore[attr-defined, no-untyped-call]
                 _work, (runs, store.path.absolute(), source, failures), nprocs=number, join=False
             )
@@ -105,16 +105,16 @@ def _in_processes(runs: Sequence[Run], store: Store, source: Source, number: int
 
 
 def _likely_cause(signal_name: str | None) -> str:
-    if signal_name is None:  # by itself, before it came to work
+    if signal_name is None:  # it exited by itself, before it started to work
         return (
             "; functions of your own must be importable, and a script that starts workers must do so below "
             "if __name__ == '__main__':"
         )
-    return " from outside, perhaps for want of memory: start again to go on, with fewer workers if it happens again"
+    return " from outside, perhaps by lack of memory: start again to continue, with fewer workers if it happens again"
 
 
 def _end(processes: Sequence[Any]) -> None:
-    """End those that still run: after Ctrl-C in a terminal they do so themselves, if they have come to work yet."""
+    """End the processes that still run. After Ctrl-C in a terminal they end by themselves, unless still starting."""
     for process in processes:
         process.join(_GRACE)
         if process.is_alive():

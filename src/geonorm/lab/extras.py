@@ -5,15 +5,15 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_EXTRAS = {"matplotlib": "plots", "ray": "ray"}  # where they are declared, if not in lab
+_EXTRAS = {"matplotlib": "plots", "ray": "ray"}  # the extra that declares each, if not lab
 
 
 def require(module: str, package: str) -> Any:
-    """A module, or an error that says how to get it.
+    """Import a module; the error says how to install it.
 
     Args:
-        module: as one imports it.
-        package: as one installs it.
+        module: its name for import.
+        package: its name for pip.
 
     Examples:
         >>> from geonorm.lab.extras import require
@@ -24,4 +24,4 @@ def require(module: str, package: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         extra = _EXTRAS.get(package, "lab")
-        raise ImportError(f"{package} is needed here and not installed: pip install 'geonorm[{extra}]'") from error
+        raise ImportError(f"{package} is needed here but not installed: pip install 'geonorm[{extra}]'") from error

@@ -1,4 +1,4 @@
-"""Models and data that one's own functions make, as runs need them."""
+"""Models and data from the user's own functions, as runs need them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MakeData = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Factories(Source):
-    """Data and models that functions make."""
+    """A source that calls the user's functions."""
 
     make_model: MakeModel
     make_data: MakeData
@@ -42,14 +42,14 @@ class Factories(Source):
 
 
 def as_task(made: Any, name: str) -> Task:
-    """What a function of data gave: a task, or (train, test)."""
+    """A task from the return value of ``make_data``: a task, or (train, test)."""
     if isinstance(made, Task):
         return made
     try:
         train, test = made
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"expected make_data to give (train, test) or a Task (got {type(made).__name__}: {error})"
+            f"expected make_data to return (train, test) or a Task (got {type(made).__name__}: {error})"
         ) from error
     train, test = in_memory(train, "train"), in_memory(test, "test")
     classes = int(torch.cat([train.y, test.y]).max()) + 1
@@ -57,26 +57,26 @@ def as_task(made: Any, name: str) -> Task:
 
 
 def with_norm(made: Any, norm: str) -> nn.Module:
-    """A copy of the model that a function gave, with its norms replaced; ``"own"`` leaves them."""
+    """A copy of the model from ``make_model``, with its norms replaced; ``"own"`` keeps them."""
     if not isinstance(made, nn.Module):
-        raise ValueError(f"expected make_model to give a torch.nn.Module (got {type(made).__name__})")
-    model = copy.deepcopy(made)  # a function that always gives the same one would give it trained
+        raise ValueError(f"expected make_model to return a torch.nn.Module (got {type(made).__name__})")
+    model = copy.deepcopy(made)  # the function may return the same model every time, trained by then
     if norm != OWN:
         report = convert(model, norm)
         if report.left and not report.changed:
-            raise ValueError(f"{norm!r} cannot be put into the model: {report.left[0].reason}")
+            raise ValueError(f"cannot convert the model to {norm!r}: {report.left[0].reason}")
         if not any(is_norm(module) for module in made.modules()):
-            raise ValueError(f"expected a model with norms to put {norm!r} in their place (got none in it)")
+            raise ValueError(f"expected a model with norms to replace by {norm!r} (got none)")
     return model
 
 
 def is_own(name: str) -> bool:
-    """Whether data or a model are named as ``file.py:function`` or ``module:function``, and not of this library."""
+    """Whether a name of data or a model is ``file.py:function`` or ``module:function``, and not one of this library."""
     return ":" in name
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Module and name of a function; for a ``partial`` also what it was given."""
+    """Module and name of a function; for a ``partial`` also its arguments."""
     if isinstance(function, functools.partial):
         given = [*map(repr, function.args), *(f"{key}={value!r}" for key, value in function.keywords.items())]
         return f"{name_of(function.func)}({', '.join(given)})"
@@ -84,12 +84,12 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def code_of(*functions: Callable[..., Any]) -> str:
-    """A short hash of the text of functions, so that a changed one is not taken for the old one."""
+    """A short hash of the source of functions, so that a changed function is not mistaken for the old one."""
     return hashlib.sha256("".join(map(_source, functions)).encode()).hexdigest()[:8]
 
 
 def _source(function: Callable[..., Any]) -> str:
-    """The text of a function, as far as it can be had."""
+    """The source of a function, if it is available."""
     if isinstance(function, functools.partial):
         return _source(function.func)
     try:

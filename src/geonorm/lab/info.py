@@ -1,4 +1,4 @@
-"""What this installation is and does, for people and for reports of problems."""
+"""Facts about this installation, for users and for problem reports."""
 
 from __future__ import annotations
 

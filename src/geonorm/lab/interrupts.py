@@ -1,4 +1,4 @@
-"""Ctrl-C while processes are started: none is lost, and none tears a new process out of its imports."""
+"""Ctrl-C while processes are started: it is not lost, and does not interrupt the imports of a new process."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Ctrl-C waits until the body is through; in processes that it starts, until they ``listen``.
+def interrupts_deferred() -> Iterator[None]:
+    """Defer Ctrl-C to the end of the body; in processes started there, until they call ``allow_interrupts``.
 
     Examples:
         >>> import signal
-        >>> from geonorm.lab.interrupts import held_back
+        >>> from geonorm.lab.interrupts import interrupts_deferred
         >>> try:
-        ...     with held_back():
+        ...     with interrupts_deferred():
         ...         signal.raise_signal(signal.SIGINT)
-        ...         print("through")
+        ...         print("done")
         ... except KeyboardInterrupt:
         ...     print("stopped")
-        through
+        done
         stopped
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
-        yield  # only the main thread is interrupted, and may change what happens then
+        yield  # only the main thread receives Ctrl-C and may change its handler
         return
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what new processes inherit
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit this
     try:
         yield
     finally:
@@ -39,7 +39,7 @@ def held_back() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def listen() -> None:
-    """In a process that was started while Ctrl-C was held back: from here on it is heard."""
+def allow_interrupts() -> None:
+    """Stop deferring Ctrl-C, in a process that was started while it was deferred."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

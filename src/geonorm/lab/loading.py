@@ -1,4 +1,4 @@
-"""Models, data and batches of one's own, named as ``file.py:function`` or ``module:function``."""
+"""The user's own models, data and batches, named as ``file.py:function`` or ``module:function``."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from .one_line_error import one_line_error
 
 
 def named_object(spec: str, option: str) -> Any:
-    """What ``module:name`` or ``path/to/file.py:name`` stands for; modules of the current folder are found too."""
+    """The object named by ``module:name`` or ``path/to/file.py:name``; modules in the current folder are found too."""
     where, colon, name = spec.rpartition(":")
     if not colon or not where or not name:
         raise ValueError(f"expected {option} as module:function or file.py:function (got {spec!r})")
     is_file, path = where.endswith(".py"), Path(where)
     if is_file and not path.is_file():
-        raise ValueError(f"expected a file for {option} (got {where!r}, which is not there)")
+        raise ValueError(f"expected a file for {option} (got {where!r}, which does not exist)")
     try:
         found: Any = _file(path.resolve(), path.stat().st_mtime_ns) if is_file else _module(where)
     except (Exception, SystemExit) as error:
         raise ValueError(f"{where} cannot be loaded for {option}: {one_line_error(error)}{_cure(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ValueError(f"expected {part!r} in {where} for {option} (got no such name)")
+            raise ValueError(f"expected the name {part!r} in {where} for {option} (it is not defined there)")
         found = getattr(found, part)
     return found
 
 
 @lru_cache
 def _file(path: Path, changed: int) -> ModuleType:
-    """A file as a module, run once unless it has changed; as for a script, modules beside it are found."""
+    """A file as a module, run once unless it changes; as for a script, modules in its folder are found."""
     _find_modules_in(str(path.parent))
     located = importlib.util.spec_from_file_location(path.stem, path)
     assert located is not None
@@ -61,18 +61,18 @@ def _find_modules_in(folder: str) -> None:
 
 def _cure(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return "; put what the file does as a program below if __name__ == '__main__':"
+        return "; move the code that the file runs as a program below if __name__ == '__main__':"
     if isinstance(error, ImportError) and "relative import" in str(error):
         return "; name a module of a package as package.module:function"
     return ""
 
 
 def load_model(spec: str, state: Path | None = None) -> nn.Module:
-    """The model that a function gives, with the tensors of a state_dict file; nothing in that file is run."""
+    """The model that a function returns, with the tensors of a state_dict file; no code in that file is run."""
     found = named_object(spec, "--model")
     model = found if isinstance(found, nn.Module) else _made_by(found, spec)
     if not isinstance(model, nn.Module):
-        raise ValueError(f"expected --model {spec} to give a torch.nn.Module (got {type(model).__name__})")
+        raise ValueError(f"expected --model {spec} to return a torch.nn.Module (got {type(model).__name__})")
     if state is not None:
         try:
             model.load_state_dict(_state_dict(state))
@@ -86,12 +86,12 @@ def _state_dict(path: Path) -> dict[str, Any]:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # what a broken file makes the unpickler raise can be anything
+    except Exception as error:  # for a broken file the unpickler can raise anything
         if "GLOBAL" in str(error) or "Unsupported class" in str(error):
             raise ValueError(
                 f"expected {path} to hold tensors only (got something that would run code); save model.state_dict()"
             ) from error
-        raise ValueError(f"expected a state_dict in {path} (got a file that is corrupt, or of another kind)") from error
+        raise ValueError(f"expected a state_dict in {path} (got a file that is corrupt or of another kind)") from error
     for wrapper in ("state_dict", "model"):
         if isinstance(found, dict) and isinstance(found.get(wrapper), dict):
             found = found[wrapper]
@@ -101,11 +101,11 @@ def _state_dict(path: Path) -> dict[str, Any]:
 
 
 def load_batches(spec: str) -> Iterable[Any]:
-    """The batches that a function gives, or a list or DataLoader of that name."""
+    """The batches that a function returns, or a list or DataLoader of that name."""
     found = named_object(spec, "--data")
     batches = _made_by(found, spec) if callable(found) else found
     if not isinstance(batches, Iterable):
-        raise ValueError(f"expected --data {spec} to give an iterable of batches (got {type(batches).__name__})")
+        raise ValueError(f"expected --data {spec} to return an iterable of batches (got {type(batches).__name__})")
     return batches
 
 
@@ -117,7 +117,7 @@ def _made_by(function: Callable[[], Any], spec: str) -> Any:
 
 
 def random_batches(model: nn.Module, shape: tuple[int, ...], batch_size: int, number: int = 2) -> list[Tensor]:
-    """Batches of normal numbers, for a look at a model without its data. ``shape``: of one sample."""
+    """Batches of normal random numbers, to examine a model without its data. ``shape``: of one sample."""
     home = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(batch_size, *shape, generator=generator).to(home) for _ in range(number)]

@@ -1,4 +1,4 @@
-"""An error in one line: that of a function of one's own with its kind and its place, for there is no traceback."""
+"""An error in one line; for errors in the user's code with type and place, since no traceback is printed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OTHERS = [str(Path(__file__).parents[1]), *(_PATHS[name] for name in ("stdlib",
 
 
 def one_line_error(error: BaseException) -> str:
-    """What went wrong, and where if it was outside of this library and of those that are installed.
+    """The message of an error; with its type, file and line if it is outside this library and installed packages.
 
     Examples:
         >>> from geonorm.lab.one_line_error import one_line_error

@@ -1,4 +1,4 @@
-"""All runs, from the first to the last: who works on them, what is shown meanwhile, and what is left in the end."""
+"""Executing a set of runs: starting workers, showing progress, and reporting which runs are left."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .store import Store
 
 
 class Outcome(NamedTuple):
-    """How the work ended.
+    """The state of the runs at the end.
 
     Attributes:
         asked: number of runs.
-        already: those that were done before.
-        left: those that are not done now.
-        failure: which of them raised; None if none did.
-        leads: whether this process is the one to tell about it; of those that torchrun started, the first.
+        already: number of runs that were done before.
+        left: number of runs that are not done now.
+        failure: the runs that raised; None if none did.
+        leads: whether this process reports the outcome: the first one under torchrun.
     """
 
     asked: int
@@ -34,12 +34,12 @@ class Outcome(NamedTuple):
     leads: bool
 
     def elsewhere(self) -> str:
-        """Where the runs are that are left though none failed; empty if all are done."""
+        """Why runs are left although none failed; empty if all are done."""
         if not self.left:
             return ""
         return (
             f"{self.left} of {self.asked} runs are being executed by another process, or were by one that ended on "
-            "another machine in the last five minutes: start again later to have them all"
+            "another machine in the last five minutes: start again later to finish them"
         )
 
 
@@ -51,15 +51,15 @@ def orchestrate(
     watch: Watch | None = None,
     progress: bool = False,
 ) -> Outcome:
-    """Carry out the runs that are not done yet. What raises, or is stopped by Ctrl-C, leaves the others in the store.
+    """Execute the runs that are not done yet. After an error or Ctrl-C, the results of finished runs stay in the store.
 
     Args:
-        runs: what to do; the same one twice is done once.
-        store: where results go.
-        source: where data and models come from, as in ``executors.execute``.
+        runs: the runs; duplicates are executed once.
+        store: for the results.
+        source: makes data and models, as in ``executors.execute``.
         workers: as in ``executors.execute``; None for as many as there are cores.
-        watch: told of every epoch.
-        progress: show on stderr how the runs get on.
+        watch: called after every epoch.
+        progress: show progress on stderr.
     """
     runs = list({run.key: run for run in runs}.values())
     keys = {run.key for run in runs}

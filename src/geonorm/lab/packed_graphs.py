@@ -1,4 +1,4 @@
-"""Many graphs as a few arrays, from which a batch is cut without touching the graphs one by one."""
+"""Many graphs in a few arrays, from which a batch is made without a loop over its graphs."""
 
 from __future__ import annotations
 

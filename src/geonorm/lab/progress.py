@@ -1,6 +1,6 @@
-"""How runs get on: a live table in a terminal, a line per finished run elsewhere.
+"""Progress of runs: a live table in a terminal, a line per finished run elsewhere.
 
-Read off the store, so that it looks the same whoever carries the runs out: this process, several, or a cluster.
+It is read from the store, so it is the same for one process, several, and a cluster.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from typing import Any, NamedTuple, Protocol
 from .bars import console, is_watched, say
 from .extras import require
 from .recipe import AXES, Run
-from .store import Standing, Store, StoreError
+from .store import RunProgress, Store, StoreError
 
 LOOK_EVERY = 0.5  # seconds
-_SHOWN = 8  # runs in the live table, beside those that are being worked on
+_SHOWN = 8  # runs in the live table, in addition to the running ones
 
 
 class View(NamedTuple):
-    """What there is to see at one moment.
+    """The progress at one moment.
 
     Attributes:
-        number: of runs.
-        done: those that are finished.
-        running: those that are being worked on, and how far they are.
-        finished: those that were finished since the last look.
-        left: estimated seconds until all are done; none before there is anything to go by.
+        number: number of runs.
+        done: number of finished runs.
+        running: the running ones, and how far they are.
+        finished: those that finished since the last look.
+        left: estimated seconds until all are done; None while there is nothing to estimate from.
     """
 
     number: int
     done: int
-    running: list[tuple[str, Run, Standing]]
-    finished: list[tuple[str, Run, Standing]]
+    running: list[tuple[str, Run, RunProgress]]
+    finished: list[tuple[str, Run, RunProgress]]
     left: float | None
 
 
 class Watcher:
-    """Looks at some runs of a store again and again.
+    """Polls the store for the progress of some runs.
 
     Args:
-        runs: which.
-        store: where they are.
+        runs: the runs.
+        store: their store.
     """
 
     def __init__(self, runs: Sequence[Run], store: Store) -> None:
@@ -57,14 +57,14 @@ class Watcher:
         self.start: float | None = None
 
     def look(self) -> View:
-        """What there is to see now."""
+        """The current progress."""
         done = self.store.finished_keys() & self.runs.keys()
         claimed = self.store.running() - done
         finished = [self._row(key) for key in self.runs if key in done - self.done]
         running = [self._row(key) for key in self.runs if key in claimed]
         self.done = done
         self.epochs |= {run.key: standing.epoch for _, run, standing in [*finished, *running]}
-        if self.start is None and (finished or running):  # before that, workers only load what they need
+        if self.start is None and (finished or running):  # before that, workers are only starting
             self.start = time.monotonic() - LOOK_EVERY
         to_do = self._to_do()
         gone = self.to_do - to_do
@@ -72,22 +72,22 @@ class Watcher:
         return View(len(self.runs), len(done), running, finished, left)
 
     def _to_do(self) -> int:
-        """Epochs that are left, over all runs; those still being evaluated have none."""
+        """The number of epochs left in all runs; runs in evaluation have none."""
         return sum(self.runs[key]["epochs"] - epoch for key, epoch in self.epochs.items())
 
-    def _row(self, key: str) -> tuple[str, Run, Standing]:
+    def _row(self, key: str) -> tuple[str, Run, RunProgress]:
         return self.names[key], self.runs[key], self.store.standing(key)
 
 
 class Display(Protocol):
-    """Where a view is shown."""
+    """Shows views."""
 
     def show(self, view: View) -> None:
-        """Show it in the place of the last one."""
+        """Show a view, replacing the last one."""
 
 
 class Lines:
-    """A line for every finished run."""
+    """Prints a line for every finished run."""
 
     def show(self, view: View) -> None:
         count = view.done - len(view.finished)
@@ -98,11 +98,11 @@ class Lines:
 
 
 class LiveTable:
-    """The runs that are being worked on and those finished last, and a bar for all of them."""
+    """Shows the running and the last finished runs, and a bar for all of them."""
 
     def __init__(self, live: Any) -> None:
         self.live = live
-        self.last: list[tuple[str, Run, Standing]] = []
+        self.last: list[tuple[str, Run, RunProgress]] = []
 
     def show(self, view: View) -> None:
         self.last = [*self.last, *view.finished][-_SHOWN:]
@@ -125,18 +125,18 @@ class LiveTable:
 
 @contextlib.contextmanager
 def shown(runs: Sequence[Run], store: Store) -> Iterator[None]:
-    """Show on stderr how runs get on while the body carries them out.
+    """Show on stderr the progress of runs while the body executes them.
 
     Args:
-        runs: which.
-        store: where their results go.
+        runs: the runs.
+        store: their store.
     """
     watcher, over = Watcher(runs, store), threading.Event()
     with _display() as display:
 
         def watch() -> None:
             while not over.wait(LOOK_EVERY):
-                with contextlib.suppress(StoreError):  # whoever carries the runs out will say it
+                with contextlib.suppress(StoreError):  # the process that executes the runs will raise it
                     display.show(watcher.look())
 
         thread = threading.Thread(target=watch, daemon=True)
@@ -163,7 +163,7 @@ def _display() -> Iterator[Display]:
 
 
 def clock(seconds: float | None) -> str:
-    """Seconds as a person reads them.
+    """Seconds in a readable form.
 
     Examples:
         >>> from geonorm.lab.progress import clock
@@ -184,11 +184,11 @@ def _name(run: Run, differs: Sequence[str]) -> str:
     return ", ".join(parts) or run["norm"]
 
 
-def _loss(standing: Standing) -> str:
+def _loss(standing: RunProgress) -> str:
     loss = standing.figures.get("loss")
     return "" if loss is None else f"{loss:.3g}"
 
 
-def _accuracy(standing: Standing) -> str:
+def _accuracy(standing: RunProgress) -> str:
     accuracy = standing.figures.get("accuracy")
     return "" if accuracy is None else f"{100 * accuracy:.1f} %"

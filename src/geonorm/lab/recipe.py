@@ -1,4 +1,4 @@
-"""A recipe: which data, model, norms, losses, corruptions and seeds to train, and how; the plan of a comparison."""
+"""A recipe: everything that defines a comparison: data, model, norms, losses, corruptions, seeds and training."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 
 from ..nn.specs import create_norm, parse_spec
 from .augment import AUGMENTS
-from .choices import known, parse_corruption, parse_evaluation, parse_loss, spelled
+from .choices import canonical_spelling, known, parse_corruption, parse_evaluation, parse_loss
 from .extras import require
 from .repository import OF_STUDIES
 from .store import key_of
 
-OWN = "own"  # in the place of a norm: the model's own ones stay
-DIGITS = Path(__file__).with_name("digits.toml")  # the comparison that `geonorm compare` makes unless told otherwise
+OWN = "own"  # instead of a norm: keep those of the user's model
+DIGITS = Path(__file__).with_name("digits.toml")  # the default comparison of `geonorm compare`
 OPTIMIZERS = ("sgd", "adam", "sphere_sgd")
 DECAYS = ("constant", "linear", "cosine", "step")
 
@@ -34,7 +34,7 @@ def _check_norm(spec: str) -> None:
         )
     parsed = parse_spec(spec)
     if parsed.norm.build is not None:
-        create_norm(parsed)  # a wrong argument shows now
+        create_norm(parsed)  # raise for a wrong argument now
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
@@ -47,12 +47,12 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to compare, and how to train.
+    """The definition of a comparison.
 
-    Every norm of a seed starts from the same weights and sees the same batches in the same order.
+    With the same seed, every norm starts from the same weights and gets the same batches in the same order.
 
     Attributes:
-        data: name of the data, see ``geonorm.lab.data.sources()``; or ``file.py:function`` of a function as of
+        data: name of the data, see ``geonorm.lab.data.sources()``; or ``file.py:function``, as ``make_data`` of
             ``compare``.
         data_options: its options.
         model: name of the network, see ``geonorm.lab.models.models()``; or ``file.py:function``.
@@ -61,23 +61,23 @@ class Recipe:
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         corruptions: of the training samples: ``"clean"``, ``"offset(share=0.1)"``, ...
         evaluations: of the trained model: ``"clean"``, ``"noise(std=0.25)"``, ``"bim(eps=0.03)"``, ...; with
-            ``recalibrated=true`` inside, after its statistics were measured anew on the training samples; with
-            ``rescaled=10``, after its scale-invariant weights were made so many times as large, too; with
+            ``recalibrated=true``, after its statistics were recomputed on the training samples; with
+            ``rescaled=10``, also after its scale-invariant weights were multiplied by 10; with
             ``worst_group=true``, the accuracy of the worst group of the data.
         seeds: one training each.
-        folds: cut the data for cross-validation into so many; 0 for its own train and test samples.
+        folds: number of folds for cross-validation; 0 for the data's own training and test samples.
         epochs, batch_size, lr, momentum, weight_decay: the training.
-        optimizer: ``"sgd"``, ``"adam"``, which has no use for momentum, or ``"sphere_sgd"``.
-        decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``: a tenth of it when a
-            share of the epochs has passed.
-        milestones: those shares.
+        optimizer: ``"sgd"``, ``"adam"``, which ignores ``momentum``, or ``"sphere_sgd"``.
+        decay: of the learning rate: ``"constant"``, ``"linear"``, ``"cosine"``, or ``"step"``: divide it by
+            ten at each milestone.
+        milestones: fractions of the epochs.
         augment: of the training images: ``"flip"``, ``"crop"``, ``"window"``.
         clip_inputs: bound on the distance of inputs from their mean, in standard deviations of the samples before they
-            were corrupted; 0 for none.
-        clip_gradients: bound on the norm of the gradient; 0 for none.
-        skip_nonfinite: leave samples out of the loss whose own is not finite, and the step where none is.
-        threads: that one process may use; part of the recipe, since sums differ in their last digits with it.
-        processes: that train one model together, each with a part of every batch; more than one need torchrun.
+            were corrupted; 0 for no bound.
+        clip_gradients: bound on the norm of the gradient; 0 for no bound.
+        skip_nonfinite: leave samples with a loss that is not finite out of the mean, and skip the step if none is left.
+        threads: threads per process; part of the recipe, because the last digits of sums depend on it.
+        processes: how many train one model together, each with a part of every batch; more than one need torchrun.
 
     Examples:
         >>> from geonorm.lab import Recipe
@@ -111,14 +111,14 @@ class Recipe:
     threads: int = 1
     processes: int = 1
 
-    # Fields that older stores do not know: at these values they are no part of a run's key.
+    # Fields that older stores do not have: with these values they are not part of a run's key.
     LATER: ClassVar[Mapping[str, Any]] = {"clip_inputs": 0.0, "clip_gradients": 0.0, "skip_nonfinite": False}
     # Norms that are no specs: the source of the runs builds them.
     OTHER_NORMS: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for name, parse in _PARSERS.items():
-            specs = tuple(spelled(spec) for spec in listed(name, getattr(self, name)))
+            specs = tuple(canonical_spelling(spec) for spec in listed(name, getattr(self, name)))
             for spec in specs:
                 if name != "norms" or spec not in self.OTHER_NORMS:
                     parse(spec)
@@ -132,7 +132,7 @@ class Recipe:
         object.__setattr__(self, "augment", augment)
         shares = tuple(number("milestones", share) for share in listed("milestones", self.milestones))
         if not all(0 <= share <= 1 for share in shares):
-            raise ValueError(f"expected milestones as shares of the epochs, from 0 to 1 (got {list(shares)})")
+            raise ValueError(f"expected milestones as fractions of the epochs, from 0 to 1 (got {list(shares)})")
         object.__setattr__(self, "milestones", shares)
         for name in ("epochs", "batch_size", "threads", "processes"):
             value = getattr(self, name)
@@ -158,7 +158,7 @@ class Recipe:
     def _check_cures(self) -> None:
         for name in _BOUNDS:
             if getattr(self, name) < 0:
-                raise ValueError(f"expected {name} over 0, or 0 for none (got {getattr(self, name)})")
+                raise ValueError(f"expected {name} above 0, or 0 for none (got {getattr(self, name)})")
         if not isinstance(self.skip_nonfinite, bool):
             raise ValueError(f"expected skip_nonfinite to be true or false (got {self.skip_nonfinite!r})")
         if self.skip_nonfinite and (self.losses != ("erm",) or self.processes > 1):
@@ -195,7 +195,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Recipe:
-        """A recipe from plain values; a misspelt field is answered with the closest one."""
+        """A recipe from plain values; the error for an unknown field suggests the closest one."""
         for name in values:
             known(name, [field.name for field in dataclasses.fields(cls)], "field of a recipe")
         return cls(**values)
@@ -207,26 +207,26 @@ class Recipe:
         try:
             return cls.from_dict(reader.loads(Path(path).read_text(encoding="utf-8")))
         except reader.TOMLDecodeError as error:
-            raise ValueError(f"{path} is no TOML: {error}") from error
+            raise ValueError(f"{path} is not valid TOML: {error}") from error
 
 
 _LISTS = ("norms", "losses", "corruptions", "seeds")
-# What every run of older stores has: part of its key, though no field of a recipe any more.
+# Settings of all runs in older stores: part of their keys, but no longer fields of a recipe.
 FORMER: Mapping[str, Any] = {"weight_scale": 1.0, "probes": []}
 _NUMBERS = ("lr", "momentum", "weight_decay")
 _BOUNDS = ("clip_inputs", "clip_gradients")
-AXES = ("norm", "loss", "corruption", "seed", "fold")  # what runs of one comparison may differ in
+AXES = ("norm", "loss", "corruption", "seed", "fold")  # in which runs of one comparison may differ
 
 
-def of_a_study(settings: Mapping[str, Any]) -> list[str]:
-    """The names of settings that no recipe has: they are of a study of the repository."""
+def study_settings(settings: Mapping[str, Any]) -> list[str]:
+    """The names of settings that are not in a recipe but belong to a study of the repository."""
     fields = {field.name for field in dataclasses.fields(Recipe)}
     ours = {*fields, *AXES, "code"}
     return [name for name, value in settings.items() if name not in ours and FORMER.get(name) != value]
 
 
 def listed(name: str, values: Any) -> tuple[Any, ...]:
-    """Several values; a single one stands for itself."""
+    """The values as a tuple; a single value counts as one."""
     if isinstance(values, str | int):
         return (values,)
     if not isinstance(values, Iterable) or isinstance(values, Mapping):
@@ -235,17 +235,17 @@ def listed(name: str, values: Any) -> tuple[Any, ...]:
 
 
 def number(name: str, value: Any) -> float:
-    """A number as a float: 1 and 1.0 are one recipe."""
+    """A number as a float, so that 1 and 1.0 give the same recipe."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(f"expected {name} to be a number (got {value!r})")
     return float(value)
 
 
 def _plain(name: str, options: Any) -> dict[str, Any]:
-    """Options that can be stored."""
+    """Options as plain values that can be stored."""
     try:
         if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
-            raise TypeError("no table with names")
+            raise TypeError("it is not a table")
         json.dumps(dict(options))
     except (TypeError, ValueError) as error:
         raise ValueError(
@@ -256,7 +256,7 @@ def _plain(name: str, options: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """One training: all its choices, and their key in a store."""
+    """One training: all its settings, and their key in a store."""
 
     choices: Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""What a comparison found: accuracies by column and norm, curves, and a table."""
+"""The results of a comparison: accuracies by column and norm, curves, and a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .store import Finished, Store
 
 
 class Column(NamedTuple):
-    """How the accuracies of a column came about: trained with a loss on corrupted samples, tested by an evaluation."""
+    """A column of the table: training with a loss on corrupted samples, tested by an evaluation."""
 
     loss: str
     corruption: str
@@ -22,7 +22,7 @@ class Column(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """What two runs of different norms must share to be compared: first weights, batches, and the samples tested."""
+    """Seed and fold of a run: runs of two norms with the same ones share initial weights, batches and test samples."""
 
     seed: int
     fold: int | None
@@ -30,11 +30,11 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found.
+    """A comparison and its results.
 
     Attributes:
-        runs: the trainings that were asked for.
-        store: where all figures are.
+        runs: its trainings.
+        store: the store with their figures.
     """
 
     runs: tuple[Run, ...]
@@ -45,10 +45,10 @@ class Comparison:
         """The comparisons in a results file: one for each choice of data, model and settings, finished or not.
 
         Args:
-            path: the results file; an error if it is not there.
+            path: the results file; raises if it does not exist.
         """
         if not Path(path).is_file():
-            raise ValueError(f"expected a file of results (got {str(path)!r}, which is not there)")
+            raise ValueError(f"expected a file of results (got {str(path)!r}, which does not exist)")
         store = Store(path)
         together: dict[str, list[Run]] = {}
         for choices in store.known():
@@ -57,7 +57,7 @@ class Comparison:
         return [cls(tuple(runs), store) for runs in together.values()]
 
     def settings(self) -> dict[str, Any]:
-        """The choices that all runs share: data, model, training."""
+        """The settings that all runs share: data, model, training."""
         return {name: value for name, value in self.runs[0].choices.items() if name not in AXES} if self.runs else {}
 
     def title(self) -> str:
@@ -69,11 +69,11 @@ class Comparison:
         return f"{model} on {data}, {settings['epochs']} epoch{'s' * (settings['epochs'] != 1)}"
 
     def norms(self) -> list[str]:
-        """The norms, in the order they were asked for."""
+        """The norms, in the order of the recipe."""
         return list(dict.fromkeys(run["norm"] for run in self.runs))
 
     def columns(self) -> dict[Column, str]:
-        """The columns of the table, each with a label of what differs between them."""
+        """The columns of the table, each with a label of the settings in which they differ."""
         found = dict.fromkeys(
             Column(run["loss"], run["corruption"], evaluation) for run in self.runs for evaluation in run["evaluations"]
         )
@@ -85,12 +85,12 @@ class Comparison:
         }
 
     def finished(self) -> list[Finished]:
-        """The trainings of this comparison that are done, in the order they were asked for."""
+        """The trainings of this comparison that are done, in the order of the recipe."""
         done = {run.key: run for run in self.store.finished()}
         return [done[run.key] for run in self.runs if run.key in done]
 
     def accuracies(self) -> dict[Column, dict[str, dict[Pair, float]]]:
-        """Accuracies in per cent by column, norm and pair. Every norm is there, with nothing if no run is done."""
+        """Accuracies in per cent by column, norm and pair. Norms without finished runs are included, empty."""
         found: dict[Column, dict[str, dict[Pair, float]]] = {
             column: {norm: {} for norm in self.norms()} for column in self.columns()
         }
@@ -112,12 +112,12 @@ class Comparison:
         return "\n".join(table(["norm", *labels.values()], [line for line in lines if any(line[1:])]))
 
     def curves(self) -> dict[str, list[dict[str, Any]]]:
-        """The figures of every run, epoch by epoch, by its key."""
+        """The figures of every run for each epoch, by the key of the run."""
         return {run.key: self.store.curve(run.key) for run in self.runs}
 
 
 def mean_and_deviation(found: Summary) -> str:
-    """Such as ``97.0 ± 0.2``; only the mean of one run, nothing of none, a word where all are lost."""
+    """Such as ``97.0 ± 0.2``; only the mean for one run, empty for none, "diverged" if all are lost."""
     if not found.number:
         return "diverged" if found.lost else ""
     return f"{found.mean:.1f}" + (f" ± {found.deviation:.1f}" if found.number > 1 else "")

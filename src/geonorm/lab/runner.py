@@ -1,4 +1,4 @@
-"""Carrying out runs: train, save every few seconds, test, store. A run killed at any moment goes on where it was."""
+"""Executing runs: train, save every few seconds, test, store. A run killed at any moment resumes where it was."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from .loading import named_object
 from .models import create_model
 from .models.parts import MakeNorm
 from .one_line_error import one_line_error
-from .recipe import Run, of_a_study
+from .recipe import Run, study_settings
 from .seeded_process import seeded_process
 from .source import Source
 from .store import Epoch, Store, StoreError
 from .train import Training
 
-SAVE_EVERY = 2.0  # seconds: what a kill costs at most, beside the epoch it falls into
+SAVE_EVERY = 2.0  # seconds of work that a kill can cost, in addition to the current epoch
 
-Watch = Callable[[Run, int, dict[str, Any]], None]  # told of every epoch
+Watch = Callable[[Run, int, dict[str, Any]], None]  # called after every epoch
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,10 @@ class Named(Source):
         return _loaded(run["data"], json.dumps(run["data_options"], sort_keys=True))
 
     def model(self, run: Run, task: Task) -> nn.Module:
-        strange = of_a_study(run.choices)
+        strange = study_settings(run.choices)
         if strange:
             told = ", ".join(strange)
-            raise ValueError(
-                f"expected settings of a recipe (got {told}, of a study): carry it out by geonorm reproduce"
-            )
+            raise ValueError(f"expected settings of a recipe (got {told}, of a study): run it with geonorm reproduce")
         if is_own(run["model"]):
             return with_norm(named_object(run["model"], "model")(**run["model_options"]), run["norm"])
         return create_model(
@@ -73,7 +71,7 @@ class Named(Source):
 
 @lru_cache(maxsize=2)
 def _loaded(name: str, options: str) -> Task:
-    """Data that the runs of a recipe share are read once; nobody changes them."""
+    """Load data once for all runs of a recipe; no run changes them."""
     return load(name, **json.loads(options))
 
 
@@ -84,19 +82,19 @@ class RunsFailed(RuntimeError):
 def work_through(
     runs: Sequence[Run], store: Store, source: Source, watch: Watch | None = None, team: Team | None = None
 ) -> None:
-    """Carry out all runs that nobody else works on and that are not done; others may do the same at the same time.
+    """Execute all runs that are not done and not claimed by another process; several processes may do this at once.
 
-    A run that raises is left to be tried again, the others go on, and in the end ``RunsFailed`` says which. In a team
-    the first error ends all: the other processes would wait for the one that raised.
+    A run that raises is released for another try, the others continue, and in the end ``RunsFailed`` lists it. In a
+    team the first error ends everything: the other processes would wait for the one that raised.
     """
     team = team or Team()
     failures = []
     for run in runs:
-        if not team.told(team.leads and store.claim(run.key)):
+        if not team.broadcast(team.leads and store.claim(run.key)):
             continue
         try:
             with seeded_process(run["seed"]), without_bars():
-                carry_out(run, store, source, watch, team)
+                execute_run(run, store, source, watch, team)
         except Exception as error:
             store.release(run.key)
             if team.size > 1:
@@ -104,15 +102,15 @@ def work_through(
             failures.append(
                 f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}: {one_line_error(error)}"
             )
-        except BaseException:  # Ctrl-C: the next start goes on at once
+        except BaseException:  # Ctrl-C: release the run, so that the next start resumes at once
             store.release(run.key)
             raise
     if failures:
         raise RunsFailed(f"{len(failures)} of {len(runs)} runs failed; the first: " + "; ".join(failures[:3]))
 
 
-def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team: Team) -> None:
-    """One run from wherever it was left, to its result in the store."""
+def execute_run(run: Run, store: Store, source: Source, watch: Watch | None, team: Team) -> None:
+    """Execute one run from its last saved state to its result in the store."""
     torch.set_num_threads(run["threads"])
     task = _prepared(source.task(run), run)
     for text in run["evaluations"]:
@@ -120,7 +118,7 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team:
     torch.manual_seed(run["seed"])
     training = source.training(run, task, team)
     saved = checkpoint_of(store, run)
-    state = team.told(_saved_state(saved, len(store.curve(run.key))) if team.leads else None)
+    state = team.broadcast(_saved_state(saved, len(store.curve(run.key))) if team.leads else None)
     if state is not None:
         _resume(training, state, saved)
     news: list[Epoch] = []
@@ -140,7 +138,7 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team:
             watch(run, training.done, figures)
     if news:
         store.epochs(run.key, news)
-    tested = training.tested if team.size == 1 else None  # other processes split the samples, and round otherwise
+    tested = training.tested if team.size == 1 else None  # a team splits the samples, which changes rounding
     results = {
         text: evaluate(training.model, task, parse_evaluation(text), run["seed"], tested) for text in run["evaluations"]
     }
@@ -150,7 +148,7 @@ def carry_out(run: Run, store: Store, source: Source, watch: Watch | None, team:
 
 
 def checkpoint_of(store: Store, run: Run) -> Path:
-    """The file that holds the state of an unfinished run."""
+    """The file with the state of an unfinished run."""
     return store.path.parent / f"{store.path.stem}-unfinished" / f"{run.key}.pt"
 
 
@@ -163,16 +161,16 @@ def _prepared(task: Task, run: Run) -> Task:
 
 
 def _saved_state(path: Path, stored: int) -> dict[str, Any] | None:
-    """Where an unfinished run was left, if that is of this store, with so many epochs of it; None to start anew."""
+    """The saved state of an unfinished run, if it belongs to this store and has no more epochs; None to start over."""
     if not path.exists():
         return None
     try:
         state = torch.load(path, weights_only=True)
-    except Exception as error:  # written by something else, or damaged on disk: the epochs are repeated
-        warnings.warn(f"{path} cannot be read ({error}); its run starts anew", stacklevel=2)
+    except Exception as error:  # another kind of file, or damaged: repeat the epochs
+        warnings.warn(f"{path} cannot be read ({error}); its run starts over", stacklevel=2)
         return None
     if not isinstance(state, dict) or state.get("done", math.inf) > stored:
-        warnings.warn(f"{path} belongs to another results file; its run starts anew", stacklevel=2)
+        warnings.warn(f"{path} belongs to another results file; its run starts over", stacklevel=2)
         return None
     return state
 
@@ -188,16 +186,16 @@ def _resume(training: Training, state: dict[str, Any], path: Path) -> None:
 
 
 def save(training: Training, path: Path) -> None:
-    """Keep the state of a run, written beside and moved into place: a kill leaves the old one or the new one."""
+    """Save the state of a run to a temporary file and rename it: a kill leaves the old state or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(f".{os.getpid()}")
+    temporary = path.with_suffix(f".{os.getpid()}")
     try:
-        torch.save(training.state(), beside)
-        os.replace(beside, path)
-    except (OSError, RuntimeError) as error:  # torch's word for a full disk is a RuntimeError
+        torch.save(training.state(), temporary)
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
         raise StoreError(
-            f"the state of a run cannot be saved in {path.parent} ({error}): make room, or change its rights, and "
-            "start again; everything up to now is kept"
+            f"the state of a run cannot be saved in {path.parent} ({error}): free space, or change its permissions, "
+            "and start again; everything so far is kept"
         ) from error
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

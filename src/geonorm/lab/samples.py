@@ -1,4 +1,4 @@
-"""Samples of one's own: any dataset, loader or iterable of batches, checked and brought into memory."""
+"""The user's own samples: any dataset, loader or iterable of batches, checked and loaded into memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def in_memory(data: Split | Dataset[Any] | Iterable[Any], name: str) -> Split:
         raise ValueError(f"expected samples in {name} (got none)")
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise ValueError(f"expected {name} to give pairs of input and label (got {type(pair).__name__})")
+            raise ValueError(f"expected {name} to contain pairs of input and label (got {type(pair).__name__})")
     inputs, labels = ([_tensor(pair[place], name) for pair in pairs] for place in (0, 1))
     join = torch.stack if one_by_one else torch.cat
     try:
@@ -60,7 +60,7 @@ def _tensor(value: Any, name: str) -> Tensor:
 
 
 def _class_numbers(labels: Tensor, name: str) -> Tensor:
-    """Labels as int64; anything but one class number per sample is refused, never rounded."""
+    """Labels as int64; anything other than one class number per sample raises, and nothing is rounded."""
     if labels.dim() != 1:
         raise ValueError(
             f"expected one class number per sample in {name} (got labels of shape {tuple(labels.shape)}); for one-hot "

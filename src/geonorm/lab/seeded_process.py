@@ -1,4 +1,4 @@
-"""What a run changes in the process that it runs in, and puts back."""
+"""The random and thread state of a process, set for a run and restored afterwards."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .extras import require
 
 @contextmanager
 def seeded_process(seed: int) -> Iterator[None]:
-    """All random numbers from a seed, torch's, numpy's and Python's; afterwards these and the threads are as before.
+    """Seed torch's, numpy's and Python's random numbers; restore them and the number of threads afterwards.
 
-    Data of one's own are often shuffled or split by whatever random numbers come: every norm of a seed, and a run that
-    is taken up again, must get the same.
+    The user's data may be shuffled or split with global random numbers, which must be the same for every norm of a seed
+    and for a resumed run.
 
     Args:
         seed: from 0 to 2**32 - 1.

@@ -1,4 +1,4 @@
-"""Where a run gets its data and its model, and how its training begins."""
+"""The source of a run's data, model and training."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .train import Training
 
 
 class Source(Protocol):
-    """Where the data and the model of a run come from. Picklable, if several processes are to work."""
+    """Makes the data and the model of a run. It must be picklable for several processes."""
 
     def task(self, run: Run) -> Task:
         """The data."""
 
     def model(self, run: Run, task: Task) -> nn.Module:
-        """The model with the norm of the run and its first weights; the seed is set."""
+        """The model with the norm of the run and its initial weights; the seed is already set."""
 
     def training(self, run: Run, task: Task, team: Team) -> Training:
         """The model, ready for its first epoch."""

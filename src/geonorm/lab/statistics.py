@@ -1,10 +1,10 @@
-"""Is one norm better than another, or was it chance? Means, intervals, paired tests, and a verdict that is careful.
+"""Is one norm better than another, or was it chance? Means, intervals, paired tests and verdicts.
 
-Runs of two norms with the same seed (and fold) start from the same weights and see the same batches, so their
+Runs of two norms with the same seed (and fold) start from the same weights and get the same batches, so their
 differences are compared pair by pair: Student's t-test on the differences. Several norms against one baseline are
-several chances to be fooled, so p values are corrected (Holm, A simple sequentially rejective multiple test procedure,
-1979): the chance that any of them is called different, when none is, stays at 5 % per column. The best norm is chosen
-by looking at all of them, so its p values are corrected for all pairs of norms.
+several chances of a false alarm, so p values are corrected (Holm, A simple sequentially rejective multiple test
+procedure, 1979): if no norm differs, the chance that any is called different stays at 5 % per column. The best norm is
+selected among all, so its p values are corrected for all pairs of norms.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class Summary(NamedTuple):
-    """Several runs of one norm.
+    """A summary of several runs of one norm.
 
     Attributes:
-        number: how many runs have a figure.
+        number: how many runs have a finite figure.
         lost: how many have none (NaN).
         mean: of the figures.
         deviation: their standard deviation; NaN for fewer than two.
@@ -50,7 +50,7 @@ class Difference(NamedTuple):
         number: of pairs.
         mean: of the differences; NaN without pairs.
         low, high: its 95 % confidence interval; NaN for fewer than two pairs.
-        p: how likely a mean so far from 0 is by chance (two-sided paired t-test); NaN where no test is possible: fewer
+        p: probability of a mean this far from 0 by chance (two-sided paired t-test); NaN if no test is possible: fewer
             than two pairs, or the same difference in all of them. Corrected where it is one of several.
     """
 
@@ -62,19 +62,19 @@ class Difference(NamedTuple):
 
     @property
     def is_real(self) -> bool:
-        """Whether chance is ruled out at the level of 5 %."""
+        """Whether the difference is significant at the level of 5 %."""
         return self.p < LEVEL
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one column says.
+    """The verdict on one column.
 
     Attributes:
-        baseline: what the others are compared with.
+        baseline: the norm that the others are compared with.
         summaries: by norm.
         to_baseline: the difference of every other norm to the baseline, with p corrected for their number.
-        best: the norm with the highest mean among those with most runs and none lost; None if there is none.
+        best: the norm with the highest mean, among those with the most runs and none lost; None if there is none.
         to_best: the difference of every other norm to the best, with p corrected for all pairs of norms.
     """
 
@@ -92,13 +92,13 @@ class Verdict:
 
     @property
     def level_with_best(self) -> list[str]:
-        """Norms with a lower mean that cannot be told from the best one, the highest first."""
+        """Norms with a lower mean that are not distinguishable from the best, the highest first."""
         level = [norm for norm, gap in self.to_best.items() if not gap.is_real and self.summaries[norm].number]
         return sorted(set(level) - set(self.ahead), key=lambda norm: -self.summaries[norm].mean)
 
     @property
     def ahead(self) -> list[str]:
-        """Norms with a higher mean than the best one, but over fewer runs: it may be that of the lucky ones."""
+        """Norms with a higher mean than the best, but over fewer runs, which may be the lucky ones."""
         return [
             norm
             for norm, found in self.summaries.items()
@@ -107,7 +107,7 @@ class Verdict:
 
     @property
     def is_noise(self) -> bool:
-        """Whether no norm can be told from the baseline. The best is only looked at where one can."""
+        """Whether no norm is distinguishable from the baseline. Only otherwise is the best examined."""
         return not any(gap.is_real for gap in self.to_baseline.values())
 
     @property
@@ -117,7 +117,7 @@ class Verdict:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of runs there are with the baseline, for the norm that has most."""
+        """The number of pairs of runs with the baseline, for the norm that has most."""
         return max((gap.number for gap in self.to_baseline.values()), default=0)
 
 
@@ -163,7 +163,7 @@ def difference(one: Mapping[_P, float], other: Mapping[_P, float], shared: float
     if found.number < 2:
         return Difference(found.number, found.mean, math.nan, math.nan, math.nan)
     if max(gaps) - min(gaps) <= _NO_SPREAD * max(abs(value) for pair in pairs for value in pair):
-        # Accuracies are counts: with few seeds the same difference in all of them happens by chance.
+        # Accuracies are counts, so with few seeds all differences may be the same by chance.
         p = math.nan if abs(found.mean) > _NO_SPREAD else 1.0
     else:
         t = found.mean / (found.deviation * math.sqrt(1 / found.number + shared))
@@ -176,7 +176,7 @@ def difference(one: Mapping[_P, float], other: Mapping[_P, float], shared: float
 def shared_by_folds(pairs: Iterable[tuple[int, int | None]]) -> float:
     """Test samples per training sample, 1/(k − 1), where pairs (seed, fold) are k folds of the same samples; else 0.
 
-    The trainings of folds have most samples in common, so that their differences vary less than those on new samples
+    The trainings of folds have most samples in common, so their differences vary less than those on new samples
     would (Nadeau and Bengio, Inference for the generalization error, 2003).
 
     Examples:
@@ -205,7 +205,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def judge(column: Mapping[str, Mapping[_P, float]], baseline: str, shared: float = 0.0) -> Verdict:
-    """What the figures of one column say.
+    """The verdict on the figures of one column.
 
     Args:
         column: figures by norm and pair; higher is better.
@@ -234,7 +234,7 @@ def judge(column: Mapping[str, Mapping[_P, float]], baseline: str, shared: float
 
 
 def _to_best(column: Mapping[str, Mapping[_P, float]], best: str, shared: float) -> dict[str, Difference]:
-    """The differences of all others to the best norm; only a look at all pairs has shown it to be the best."""
+    """The differences of all others to the best norm, corrected for all pairs, because it was selected among them."""
     order = sorted(column, key=lambda norm: norm == best)  # last, so that it is subtracted from the others
     pairs = {frozenset(two): difference(column[two[0]], column[two[1]], shared) for two in combinations(order, 2)}
     found = _corrected(pairs)
@@ -249,5 +249,5 @@ def _corrected(gaps: Mapping[_K, Difference]) -> dict[_K, Difference]:
 
 @lru_cache
 def _reach(number: int) -> float:
-    """How many standard errors the 95 % interval of a mean of so many values reaches to each side."""
+    """Half the width of the 95 % interval of a mean of this many values, in standard errors."""
     return float(require("scipy.special", "scipy").stdtrit(number - 1, 1 - LEVEL / 2))

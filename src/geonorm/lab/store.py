@@ -1,8 +1,8 @@
-"""Results on disk, as they come: one SQLite file that several processes share and that no kill can harm.
+"""Results on disk: one SQLite file, shared by several processes, that stays intact if a process is killed.
 
-A *run* is one training with all its choices; its key is a hash of them. The store holds who works on which run, a line
-per epoch, and the final figures. Lines are added, never changed: a run that is taken up again after a kill writes the
-same lines again, and they must be equal.
+A *run* is one training with all its settings; its key is a hash of them. The store records which process works on a
+run, a row per epoch, and the final figures. Rows are added, never changed: a run that resumes after a kill writes the
+same rows again, and they must be equal.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_PATIENCE = 60.0  # seconds that a writer waits for others
-_SIGN_OF_LIFE = 300.0  # seconds without one, after which a run of another machine counts as abandoned
+_PATIENCE = 60.0  # seconds that a writer waits for other processes
+_SIGN_OF_LIFE = 300.0  # after this many seconds without one, a run on another machine counts as abandoned
 
-# All of them or none, however many processes begin at once.
+# In one transaction, because several processes may start at once.
 _TABLES = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, choices TEXT NOT NULL);
@@ -47,15 +47,15 @@ class StoreError(OSError):
 
 
 class Epoch(NamedTuple):
-    """One epoch of a run: its number from 1, what came out, and how long it took."""
+    """One epoch of a run: its number, from 1, its figures, and the seconds it took."""
 
     number: int
     figures: Mapping[str, Any]
     seconds: float
 
 
-class Standing(NamedTuple):
-    """How far a run is: epochs done, the figures of the last one, and the seconds they took."""
+class RunProgress(NamedTuple):
+    """The progress of a run: epochs done, the figures of the last one, and the seconds they took."""
 
     epoch: int
     figures: dict[str, Any]
@@ -67,8 +67,8 @@ class Finished(NamedTuple):
 
     Attributes:
         key: of the run.
-        choices: what was run.
-        figures: what came out.
+        choices: its settings.
+        figures: its results.
         seconds: how long it took, over all attempts.
     """
 
@@ -79,15 +79,15 @@ class Finished(NamedTuple):
 
 
 def key_of(choices: Mapping[str, Any]) -> str:
-    """A short hash of a run's choices."""
+    """A short hash of a run's settings."""
     return hashlib.sha256(_text(choices).encode()).hexdigest()[:16]
 
 
 class Store:
-    """Runs and their results in a file; opened anew by every process.
+    """Runs and their results in a file; every process opens it for itself.
 
     Args:
-        path: the file; made with its folder if it is not there.
+        path: the file; created, with its folder, if it does not exist.
 
     Examples:
         >>> import tempfile
@@ -106,14 +106,14 @@ class Store:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"expected a folder that can be written for the results (got {error})") from error
+            raise StoreError(f"expected a writable folder for the results (got {error})") from error
         with self._open() as file:
             if file.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
                 file.executescript(_TABLES)
             self._check_layout(file)
 
     def _check_layout(self, file: sqlite3.Connection) -> None:
-        """Another database, or a store of another version, is left as it is."""
+        """Raise for another kind of database, or a store of another version, without changing it."""
         for table, columns in _COLUMNS.items():
             found = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
             if found != columns:
@@ -124,7 +124,7 @@ class Store:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one transaction: all of it is kept, or nothing."""
+        """A connection for one transaction: all of it is written, or nothing."""
         file = None
         try:
             file = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
@@ -139,23 +139,23 @@ class Store:
     def _advice(self, error: sqlite3.Error) -> str:
         text = str(error)
         if isinstance(error, sqlite3.DatabaseError) and ("not a database" in text or "malformed" in text):
-            cure = "it is damaged or no results file; move it away to start anew, or name another with --store"
+            cure = "it is damaged or not a results file; move it away to start over, or name another with --store"
         elif "full" in text:
-            cure = "the disk is full; make room and start again: everything up to now is kept"
+            cure = "the disk is full; free space and start again: everything so far is kept"
         elif "readonly" in text or "unable to open" in text:
-            cure = "the file or its folder cannot be written; change its rights or name another with --store"
+            cure = "the file or its folder is not writable; change its permissions, or name another file with --store"
         elif "locked" in text:
-            cure = f"another process has held it for {_PATIENCE:.0f} s; wait for it, or end it"
+            cure = f"another process has locked it for {_PATIENCE:.0f} s; wait for that process, or end it"
         else:
-            cure = "everything up to now is kept; start again to go on"
+            cure = "everything so far is kept; start again to continue"
         return f"results in {self.path}: {text}; {cure}"
 
     def add(self, choices: Mapping[str, Any]) -> str:
-        """Make a run known; its key."""
+        """Register a run; returns its key."""
         return self.add_all([choices])[0]
 
     def add_all(self, several: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Make runs known; their keys. Nothing is written for those that are known already."""
+        """Register runs; returns their keys. Nothing is written for runs that are already registered."""
         texts = {key_of(choices): _text(choices) for choices in several}
         with self._open() as file:
             known = {key for (key,) in file.execute("SELECT key FROM runs")}
@@ -167,13 +167,13 @@ class Store:
         return list(texts)
 
     def known(self) -> list[dict[str, Any]]:
-        """The choices of all runs, done or not, in the order they became known."""
+        """The settings of all runs, done or not, in the order they were registered."""
         with self._open() as file:
             rows = file.execute("SELECT choices FROM runs ORDER BY rowid").fetchall()
         return [self._value(choices) for (choices,) in rows]
 
     def claim(self, key: str) -> bool:
-        """Take a run that nobody works on and that is not done. False if there is nothing to do."""
+        """Claim a run for this process. False if it is done, or if another process works on it."""
         me = (socket.gethostname(), os.getpid(), _birth_of(os.getpid()))
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
@@ -186,12 +186,12 @@ class Store:
         return free
 
     def release(self, key: str) -> None:
-        """Give a claimed run back: anyone may go on with it."""
+        """Release a claimed run: any process may resume it."""
         with self._open() as file:
             file.execute("DELETE FROM claims WHERE key = ?", (key,))
 
     def epochs(self, key: str, news: Sequence[Epoch]) -> None:
-        """Add the figures of epochs, and a sign of life. Those that are there already must have the same ones."""
+        """Add the figures of epochs, and a sign of life. Epochs already stored must have the same figures."""
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
             there = dict(file.execute("SELECT epoch, figures FROM epochs WHERE key = ?", (key,)))
@@ -205,12 +205,12 @@ class Store:
             before = there.get(one.number)
             if before is not None and before != _text(one.figures):
                 raise StoreError(
-                    f"epoch {one.number} of run {key} came out differently than before ({before}, now "
+                    f"epoch {one.number} of run {key} gave different figures than before ({before}, now "
                     f"{_text(one.figures)}): the code, a library or the machine has changed since; start a new store"
                 )
 
     def finish(self, key: str, figures: Mapping[str, Any], seconds: float) -> None:
-        """The final figures of a run."""
+        """Store the final figures of a run."""
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
             file.execute(
@@ -221,7 +221,7 @@ class Store:
             file.execute("COMMIT")
 
     def finished(self) -> list[Finished]:
-        """All runs that are done, in the order they became known."""
+        """All runs that are done, in the order they were registered."""
         query = "SELECT key, choices, figures, seconds FROM runs JOIN results USING (key) ORDER BY runs.rowid"
         with self._open() as file:
             rows = file.execute(query).fetchall()
@@ -236,16 +236,16 @@ class Store:
             return {key for (key,) in file.execute("SELECT key FROM results")}
 
     def running(self) -> set[str]:
-        """The keys of all runs that someone has claimed and not ended."""
+        """The keys of all runs that are claimed and not done."""
         with self._open() as file:
             return {key for (key,) in file.execute("SELECT key FROM claims")}
 
-    def standing(self, key: str) -> Standing:
+    def standing(self, key: str) -> RunProgress:
         """How far a run is, as of its last save."""
         query = "SELECT MAX(epoch), figures, TOTAL(seconds) FROM epochs WHERE key = ?"
         with self._open() as file:
             epoch, figures, seconds = file.execute(query, (key,)).fetchone()
-        return Standing(epoch or 0, self._value(figures) if figures else {}, seconds)
+        return RunProgress(epoch or 0, self._value(figures) if figures else {}, seconds)
 
     def curve(self, key: str) -> list[dict[str, Any]]:
         """The figures of a run, epoch by epoch."""
@@ -258,7 +258,7 @@ class Store:
             value: dict[str, Any] = json.loads(text)
         except ValueError as error:
             raise StoreError(
-                f"results in {self.path} are damaged ({error}); move the file away to start anew"
+                f"results in {self.path} are damaged ({error}); move the file away to start over"
             ) from error
         return value
 
@@ -273,7 +273,7 @@ def _text(value: Mapping[str, Any]) -> str:
 
 
 def _is_abandoned(host: str, pid: int, born: str, seen: float) -> bool:
-    """Whether the process that claimed a run is gone: surely on this machine, by its silence on another."""
+    """Whether the process that claimed a run has ended: known for this machine, assumed after silence on another."""
     if host != socket.gethostname():
         return time.time() - seen > _SIGN_OF_LIFE
     try:
@@ -282,11 +282,11 @@ def _is_abandoned(host: str, pid: int, born: str, seen: float) -> bool:
         return True
     except PermissionError:
         pass
-    return _birth_of(pid) != born  # numbers of processes are given again
+    return _birth_of(pid) != born  # process numbers are reused
 
 
 def _birth_of(pid: int) -> str:
-    """When a process started, as far as the system tells."""
+    """The start time of a process, if the system reports it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""One training, epoch by epoch; its whole state can be saved and taken up again, bit for bit."""
+"""One training, epoch by epoch; it can be saved and resumed bit for bit."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .data import Split, Task
 from .ddp_team import Team
 
 _TEST_BATCH = 512
-_TOGETHER = 32  # batches whose scores are kept until they are counted
+_TOGETHER = 32  # batches whose scores are counted together
 
 Groups = Callable[[nn.Module], list[dict[str, Any]]]
 Measure = Callable[[nn.Module, Task], dict[str, Any]]
 
 
 class _Hits:
-    """Counts samples that were guessed rightly, several batches at a time: in small networks each operation counts."""
+    """Counts correct samples, several batches at a time, because in small networks every operation takes time."""
 
     def __init__(self) -> None:
         self.counted = 0
@@ -34,14 +34,14 @@ class _Hits:
         self.labels: list[Tensor] = []
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
-        """One more batch."""
+        """Add a batch."""
         self.scores.append(scores.detach())
         self.labels.append(labels)
         if len(self.scores) == _TOGETHER:
             self.count()
 
     def count(self) -> int:
-        """How many were right up to now."""
+        """The number of correct samples so far."""
         if self.scores:
             self.counted += int(_hits(torch.cat(self.scores), torch.cat(self.labels), 1).sum())
             self.scores, self.labels = [], []
@@ -49,16 +49,16 @@ class _Hits:
 
 
 class Training:
-    """A model, its optimizer, and the samples it learns from.
+    """The training of a model: its optimizer, its samples, and its state.
 
     Args:
-        model: gives scores of the classes.
+        model: returns scores of the classes.
         task: the samples.
-        choices: of a run: how a recipe trains, the loss and the seed.
+        choices: the settings of a run: training, loss and seed.
         team: the processes that train it, each with a part of every batch.
-        groups: from the model to groups of parameters for SGD; all parameters in one by default. A group with a
-            ``share`` learns at that share of the rate.
-        measure: figures beside loss and accuracy, of the model and the samples, after every epoch.
+        groups: makes groups of parameters for SGD from the model; one group of all parameters by default. A group with
+            a ``share`` has this fraction of the learning rate.
+        measure: computes further figures from the model and the samples after every epoch.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Training:
     ) -> None:
         self.model, self.task, self.choices, self.measure = model, task, choices, measure
         self.team = team or Team()
-        self.called = self.team.wrapped(model)
+        self.parallel_model = self.team.wrapped(model)
         self.loss = parse_loss(choices["loss"])
         self.skips, self.largest = choices.get("skip_nonfinite", False), choices.get("clip_gradients", 0.0)
         rate, decay = choices["lr"], choices["weight_decay"]
@@ -85,18 +85,18 @@ class Training:
             learned = model.parameters() if groups is None else groups(model)
             self.optimizer = torch.optim.SGD(learned, rate, choices["momentum"], weight_decay=decay)
         self.done, self.checked = 0, False
-        self.tested: Tensor | None = None  # which test samples were right after the last epoch
+        self.tested: Tensor | None = None  # which test samples were correct after the last epoch
 
     def epoch(self) -> dict[str, Any]:
-        """Train one epoch and test; the figures."""
+        """Train one epoch and test; returns the figures."""
         of, seed = self.choices, self.choices["seed"]
         for group in self.optimizer.param_groups:
             rate = of["lr"] * decayed(of["decay"], self.done / of["epochs"], of["milestones"])
             group["lr"] = rate * group.get("share", 1.0)
-        # Dropout draws the same in an epoch that is taken up again; each process its own. The lab trains on the CPU;
-        # torch.manual_seed would note the seed for other devices as well, which takes a fifth of a small step.
+        # Dropout draws the same numbers in a resumed epoch, and different ones in each process. The lab trains on the
+        # CPU; torch.manual_seed would also seed other devices, which takes a fifth of the time of a small step.
         torch.default_generator.manual_seed(2_000_003 * seed + 1_009 * self.team.rank + self.done)
-        self.called.train()
+        self.parallel_model.train()
         total, number, hits = 0.0, 0, _Hits()
         for size, batch in shuffled(self.task.train, of["batch_size"], seed, self.done, self.team):
             total, number = total + self._step(self._augmented(batch), size, hits) * size, number + size
@@ -104,7 +104,7 @@ class Training:
         self.tested = correct(self.model, self.task.test, self.team)
         figures: dict[str, Any] = {
             "loss": total / max(1, number),
-            "train_accuracy": self.team.total(hits.count()) / max(1, number),
+            "train_accuracy": self.team.sum(hits.count()) / max(1, number),
             "accuracy": float(self.tested.double().mean()),
         }
         exponents = learned_exponents(self.model)
@@ -118,14 +118,14 @@ class Training:
         return batch
 
     def _step(self, batch: Batch, size: int, hits: _Hits) -> float:
-        """One step on a batch of which this process has a part; the loss of the whole batch."""
-        scores = batch.scores(self.called)
-        if not self.checked:  # in words, once
+        """One step on this process's part of a batch; returns the loss of the whole batch."""
+        scores = batch.scores(self.parallel_model)
+        if not self.checked:  # once, for a clear error
             check_scores(scores, batch.labels)
             self.checked = True
         loss, whole = self._losses(scores, batch.labels, size)
         hits.add(scores, batch.labels)
-        if self.skips and not loss.isfinite():  # of no sample: nothing to learn here
+        if self.skips and not loss.isfinite():  # no sample has a finite loss: skip the step
             return whole.item()
         self.optimizer.zero_grad()
         loss.backward()
@@ -135,20 +135,20 @@ class Training:
         return whole.item()
 
     def _losses(self, scores: Tensor, labels: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """The loss to differentiate, of this process's part; and that of the whole batch."""
+        """The loss of this process's part, to differentiate, and that of the whole batch."""
         if self.skips:
             each = nn.functional.cross_entropy(scores, labels, reduction="none")
             mean = each[each.isfinite()].mean()
             return mean, mean
         if self.team.size == 1 and self.choices["loss"] == "erm":
-            mean = nn.functional.cross_entropy(scores, labels)  # torch's own is one operation
+            mean = nn.functional.cross_entropy(scores, labels)  # torch's own is a single operation
             return mean, mean
         each = nn.functional.cross_entropy(scores, labels, reduction="none")
         if self.team.size == 1:
             whole = self.loss(each).loss
             return whole, whole
-        # The gradient of a loss are its weights, and those need all samples; DDP divides by the processes.
-        found = self.loss(self.team.joined(each, size))
+        # The gradient of a robust loss is its weights, which need all samples; DDP divides by the number of processes.
+        found = self.loss(self.team.gather(each, size))
         return (each * self.team.part(found.weights)).sum() * self.team.size, found.loss
 
     def state(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class Training:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Resume from a state."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.done = state["done"]
@@ -168,7 +168,7 @@ class Training:
 
 @torch.no_grad()
 def correct(model: nn.Module, split: Split, team: Team | None = None, top: int = 1) -> Tensor:
-    """Which samples are classified rightly, in evaluation mode; scores that are not finite are wrong.
+    """Which samples are classified correctly, in evaluation mode; scores that are not finite are wrong.
 
     Each process of a team tests its part.
     """
@@ -177,17 +177,17 @@ def correct(model: nn.Module, split: Split, team: Team | None = None, top: int =
     mine = split.take(team.part(torch.arange(len(split)))) if team.size > 1 else split
     found = [_hits(batch.scores(model), batch.labels, top) for batch in in_order(mine, _TEST_BATCH)]
     right = torch.cat(found) if found else torch.zeros(0, dtype=torch.bool)
-    return team.joined(right.to(torch.uint8), len(split)).bool()
+    return team.gather(right.to(torch.uint8), len(split)).bool()
 
 
 def _hits(scores: Tensor, labels: Tensor, top: int) -> Tensor:
-    """Where the label has one of the largest scores. NaN counts as the largest, which must not be a hit."""
+    """Whether the label has one of the ``top`` scores. A NaN ranks first, but must not count as correct."""
     best = scores.topk(min(top, scores.shape[1])).indices
     return (best == labels.unsqueeze(1)).any(1) & scores.isfinite().all(1)
 
 
 def decayed(kind: str, passed: float, milestones: Sequence[float] = ()) -> float:
-    """The factor on the learning rate when a share of the epochs has passed."""
+    """The factor on the learning rate after a fraction of the epochs."""
     if kind == "linear":
         return 1 - passed
     if kind == "cosine":

@@ -44,3 +44,8 @@ __all__ = [
     "weight_norm",
     "weight_standardization",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

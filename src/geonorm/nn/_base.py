@@ -26,7 +26,7 @@ class AugOptions(TypedDict, total=False):
     """The keyword-only arguments of every AugNorm layer, after torch's own; for annotating a dict of them.
 
     Attributes:
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange). Default: 1.5.
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange). Default: 1.5.
         learn_phi: learn φ inside ``phi_range``, from ``phi``. Default: ``False``.
         phi_range: the open range of a learned φ. Default: (1.2, 3.0).
         alpha: how much of the center is removed. Default: 1.0.
@@ -62,9 +62,9 @@ class NormLayer(nn.Module):
     end of its range, where the sigmoid is flat, φ keeps a gradient that leads back.
     """
 
-    # What a layer says about itself, and about its twin. Everything that reads models asks here.
+    # The description of a layer and of its twin, for everything that reads models.
     axes: ClassVar[Literal["batch", "layer", "group", "instance", "graph"]]  # which values form a group
-    placement: ClassVar[Literal["after", "before"]] = "after"  # where it stands: after the operation or before it
+    placement: ClassVar[Literal["after", "before"]] = "after"  # relative to its operation
     spatial_dims: ClassVar[int | None] = None  # of the input; None if it takes any number
     twin: ClassVar[type[nn.Module] | str | None] = None  # the layer it replaces: torch's, or another's full name
     sizes: ClassVar[tuple[str, ...]] = ("num_features",)  # the constructor's positional arguments
@@ -192,14 +192,14 @@ class NormLayer(nn.Module):
         self.register_parameter("bias", Parameter(torch.empty(shape, **factory)) if bias else None)
 
     def reset_parameters(self) -> None:
-        """Set γ = 1, β = 0, and φ and α to their start."""
+        """Reset γ to 1, β to 0, and φ and α to their initial values."""
         for name, value in (("weight", 1.0), ("bias", 0.0), ("phi_offset", 0.0), (self._alpha_name, self.alpha_start)):
             parameter = getattr(self, name)
             if parameter is not None:
                 nn.init.constant_(parameter, value)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """The state_dict of the corresponding torch layer has no φ and no α: those keep their present values."""
+        """The state_dict of the corresponding torch layer has no φ and no α: those keep their current values."""
         for name in ("phi_offset", self._alpha_name):
             parameter = getattr(self, name)
             if parameter is not None and prefix + name not in state_dict:

@@ -102,7 +102,7 @@ class RunningNormLayer(NormLayer):
             self.num_batches_tracked.zero_()
 
     def _absent_buffers_last(self) -> None:
-        """Move buffers that are None behind the others: torch.export miscounts them otherwise."""
+        """Move buffers that are None after the others: torch.export miscounts them otherwise."""
         for name in [name for name, buffer in self._buffers.items() if buffer is None]:
             self._buffers[name] = self._buffers.pop(name)
 

@@ -148,7 +148,7 @@ class AugBatchNorm1d(_AugBatchNorm):
         guard: before the statistics of a batch are computed, pull samples farther than this many median distances from
             the joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is a common choice.
             ``None`` for no guard. Evaluation uses running statistics and needs none. See ``geonorm.functional.guard``.
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         alpha: how much of the center is removed.
@@ -200,7 +200,7 @@ class AugBatchNorm2d(_AugBatchNorm):
         guard: before the statistics of a batch are computed, pull samples farther than this many median distances from
             the joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is a common choice.
             ``None`` for no guard. Evaluation uses running statistics and needs none. See ``geonorm.functional.guard``.
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         alpha: how much of the center is removed.
@@ -252,7 +252,7 @@ class AugBatchNorm3d(_AugBatchNorm):
         guard: before the statistics of a batch are computed, pull samples farther than this many median distances from
             the joint center onto a ball of that radius, so that broken ones cannot spoil them; 3.0 is a common choice.
             ``None`` for no guard. Evaluation uses running statistics and needs none. See ``geonorm.functional.guard``.
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         alpha: how much of the center is removed.

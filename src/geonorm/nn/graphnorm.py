@@ -24,7 +24,7 @@ class AugGraphNorm(NormLayer):
         in_channels: number of features.
         eps: added to the squared spread.
         device, dtype: of the parameters.
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per feature, from ``phi``.
         phi_range: the open range of a learned φ.
         alpha: how much of the center is removed.

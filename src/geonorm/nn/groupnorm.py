@@ -78,7 +78,7 @@ class AugGroupNorm(ChannelGroups):
         affine: learn γ and β per channel.
         device, dtype: of the parameters.
         bias: with ``affine``, learn β too.
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per group, from ``phi``.
         phi_range: the open range of a learned φ.
         alpha: how much of the center is removed.

@@ -154,7 +154,7 @@ class AugInstanceNorm1d(_AugInstanceNorm):
         track_running_stats: keep running statistics and use them in evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         alpha: how much of the center is removed.
@@ -198,7 +198,7 @@ class AugInstanceNorm2d(_AugInstanceNorm):
         track_running_stats: keep running statistics and use them in evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         alpha: how much of the center is removed.
@@ -242,7 +242,7 @@ class AugInstanceNorm3d(_AugInstanceNorm):
         track_running_stats: keep running statistics and use them in evaluation.
         device, dtype: of parameters and buffers.
         bias: with ``affine``, learn β too.
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one per channel, from ``phi``.
         phi_range: the open range of a learned φ.
         alpha: how much of the center is removed.

@@ -26,7 +26,7 @@ class AugLayerNorm(NormLayer):
         elementwise_affine: learn γ and β, one per element of ``normalized_shape``.
         bias: with ``elementwise_affine``, learn β too.
         device, dtype: of the parameters.
-        phi: exponent of the center, from 1 (median) over 2 (mean) to ``math.inf`` (midrange).
+        phi: exponent of the center, from 1 (median) through 2 (mean) to ``math.inf`` (midrange).
         learn_phi: learn φ inside ``phi_range``, one for all, from ``phi``.
         phi_range: the open range of a learned φ.
         alpha: how much of the center is removed.
@@ -128,7 +128,7 @@ class AugLayerNorm(NormLayer):
         )[0]
 
     def _jagged(self, input: Tensor, element_weight: Tensor | None) -> Tensor:
-        """Normalize a jagged tensor: its tokens lie one behind the other, and each is a group of its own."""
+        """Normalize a jagged tensor: its tokens are stored one after another, and each is a group."""
         rank, ragged = len(self.normalized_shape), input._ragged_idx  # type: ignore[attr-defined]
         if element_weight is not None and not (element_weight.is_nested and element_weight.shape == input.shape):
             kind = "another one" if element_weight.is_nested else f"a tensor of shape {tuple(element_weight.shape)}"

@@ -207,7 +207,7 @@ class PopNorm1d(_PopNorm):
 
     Per channel. With the rms spread the rms of the output is |γ|/κ whatever β is; β sets the angle between the output
     and a constant. In evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends
-    shifted by β, other spreads ``running_scale``. The operation behind it needs no bias.
+    shifted by β, other spreads ``running_scale``. The operation after it needs no bias.
 
     Args:
         num_features: number of channels C.
@@ -259,7 +259,7 @@ class PopNorm2d(_PopNorm):
 
     Per channel. With the rms spread the rms of the output is |γ|/κ whatever β is; β sets the angle between the output
     and a constant. In evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends
-    shifted by β, other spreads ``running_scale``. The operation behind it needs no bias.
+    shifted by β, other spreads ``running_scale``. The operation after it needs no bias.
 
     Args:
         num_features: number of channels C.
@@ -311,7 +311,7 @@ class PopNorm3d(_PopNorm):
 
     Per channel. With the rms spread the rms of the output is |γ|/κ whatever β is; β sets the angle between the output
     and a constant. In evaluation rms uses running_var + (running_mean − running_center + β)², max_abs the running ends
-    shifted by β, other spreads ``running_scale``. The operation behind it needs no bias.
+    shifted by β, other spreads ``running_scale``. The operation after it needs no bias.
 
     Args:
         num_features: number of channels C.

@@ -30,7 +30,7 @@ class Norm(NamedTuple):
         implied: default arguments of this name; a spec may change them.
         axes: which values form a group: ``"batch"``, ``"layer"``, ``"group"``, ``"instance"``, ``"graph"``; ``"same"``
             for those of the layer it replaces, ``"weight"`` for rows of weights, ``"none"`` for no normalization.
-        before: whether it is placed before the operation instead of behind it.
+        before: whether it is placed before the operation instead of after it.
     """
 
     name: str
@@ -292,7 +292,7 @@ def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> 
 
 
 def _cure(spec: Spec) -> str:
-    """What to write instead of a spec with a guard for a layer of torch."""
+    """The hint for a spec with a guard for one of torch's layers."""
     of_torch = spec.norm.name in ("bn", "ln", "gn", "in")
     return "; a guard is for norms over the batch: guardbn is BatchNorm with one" * (
         of_torch and "guard" in spec.arguments

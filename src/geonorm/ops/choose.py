@@ -1,4 +1,4 @@
-"""Which backend serves which device, and why; and the functions behind the operators.
+"""Which backend serves which device, and why; and the functions that the operators call.
 
 ``GEONORM_BACKEND`` selects the backend: ``auto`` (compiled kernels where possible), ``torch``, or ``native`` (the
 compiled library is required; cases without a kernel still run on torch). A case that a backend refuses goes to torch.

@@ -189,7 +189,7 @@ def _center_vmap(
             "expected the same `batch` vector for all entries of a vmap (got one that is mapped over); "
             "offset the segment numbers and call segment_center once on the concatenated rows instead"
         )
-    to = 0 if index is None else 1  # before all others, or behind the rows
+    to = 0 if index is None else 1  # before all others, or after the rows
     rank = x.dim() - (in_dims[0] is not None)
 
     def placed(value: Tensor, dim: int | None) -> Tensor:

@@ -16,7 +16,7 @@ _UNITS = ("row", "group", "matrix", None)
 
 
 class SphereSGD(SGD):
-    """SGD on spheres for weights whose size does not matter, torch's SGD for all others.
+    """SGD on spheres for scale-invariant weights, torch's SGD for all others.
 
         g ← (I − ŵŵᵗ)∇        m ← μ(I − ŵŵᵗ)m + (1 − d)g        w ← r · (w − ηm)/‖w − ηm‖
 
@@ -117,7 +117,7 @@ class SphereSGD(SGD):
     def _step_on_sphere(self, parameters: list[Tensor], dims: list[int], group: dict[str, Any]) -> None:
         gradients = [p.grad for p in parameters if p.grad is not None]
         if len(gradients) < len(parameters):
-            # If the bias was frozen meanwhile, the size of the weight matters: leave the sphere.
+            # If the bias has been frozen since, the size of the weight matters: leave the sphere.
             self._plain_step({**group, "params": parameters})
             if gradients:
                 self.state[parameters[0]].pop("radius", None)

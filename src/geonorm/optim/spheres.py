@@ -1,4 +1,4 @@
-"""``project_scale_invariant``: the parameters of a model, sorted by the spheres they live on."""
+"""``project_scale_invariant``: parameter groups of a model for optimization on spheres."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def project_scale_invariant(
     units: Iterable[Unit] | None = None,
     radius: float | None = None,
 ) -> SphereGroups:
-    """Parameter groups of a model by the sphere they live on: per row, per group of rows, per matrix, or none.
+    """Parameter groups of a model, by the kind of spheres: per row, per group of rows, per matrix, or none.
 
     The loss does not depend on the length of a scale-invariant weight, but its learning speed does: a weight that grows
     learns ever more slowly. On a sphere the effective learning rate stays constant, lr / radius².
@@ -115,8 +115,8 @@ def project_scale_invariant(
     Args:
         model: any model. Frozen parameters are left out.
         batches: a batch or several, for ``geonorm.analysis.invariance`` to find the invariant weights by trying.
-            Without them a table of known cases is used, which covers norms right behind operations and normalized
-            weights, in their present mode. It cannot tell whether a Linear before a BatchNorm1d takes inputs
+            Without them a table of known cases is used, which covers norms right after operations and normalized
+            weights, in their current mode. It cannot tell whether a Linear before a BatchNorm1d takes inputs
             ``(N, L, C)``: pass batches if L is the number of its outputs.
         units: an earlier result of ``invariance``, instead of both.
         radius: put all parts onto spheres of this radius now. That changes no output in training; running statistics

@@ -32,3 +32,8 @@ __all__ = [
     "screen",
     "wilson",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

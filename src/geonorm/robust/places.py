@@ -149,7 +149,7 @@ class Places:
         if name in self.skipped or (name not in self.by_name and (self._before or layers >= self._most)):
             return
         if self._mixed:
-            self._skip(name, f"{self._mixed} in front of it normalizes over the batch, which mixes the samples")
+            self._skip(name, f"{self._mixed} before it normalizes over the batch, which mixes the samples")
         elif x.dim() < 2 or len(x) != self._expected:
             self._skip(name, f"expected {self._expected} samples in its input (got shape {tuple(x.shape)})")
         elif name not in self.by_name or self.by_name[name].samples == self._before:

@@ -26,9 +26,9 @@ _MAD = 1.4826  # standard deviation over MAD of normal values
 _LEAST = 0.02  # smaller deviations, relative to the usual spread, are never reported, however similar the samples are
 _FLAT = 1e-6  # a channel of a sample with a smaller spread, relative to the usual one, does not vary
 _FAR_MADS = 6.0
-_MAX_IMAGE_CHANNELS = 4  # up to so many, one channel that does not vary is a fault
+_MAX_IMAGE_CHANNELS = 4  # with up to this many channels, one that does not vary is a fault
 _WINDOW = 1.5
-_MIN_PEAK_TO_VALLEY = 3.0  # so many times more scores above a valley than in it
+_MIN_PEAK_TO_VALLEY = 3.0  # scores above a valley, at least this multiple of those in it
 _BLOCK = 1 << 22  # numbers per block
 
 

@@ -48,7 +48,8 @@ def screen(
     Args:
         model: any model, in any mode; trained or not, though a trained one finds more.
         batches: a batch or an iterable of batches in a fixed order, such as a DataLoader that does not shuffle:
-            tensors, or tuples whose first entry is the input.
+            tensors, tuples whose first entry is the input, or
+            dicts of the model's arguments.
         forward: how to call the model on a batch, ``forward(model, batch)``, where its first entry is not enough.
         layers: which layers to check besides the input: a name pattern, several, or a function of (name, module).
         cut: the score above which a sample looks broken.

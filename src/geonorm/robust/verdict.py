@@ -1,4 +1,4 @@
-"""From the figures of the samples at each place to the samples that look broken, and why."""
+"""Decides from the figures at each place which samples look broken, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs on existing models: put the layers in and live with them."""
+"""Verbs on existing models: convert their norms, and freeze, recalibrate, synchronize or fuse them."""
 
 from .convert import convert
 from .freeze import freeze, unfreeze
@@ -23,3 +23,8 @@ __all__ = [
     "unfreeze",
     "unsync",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

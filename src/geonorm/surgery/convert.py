@@ -1,4 +1,4 @@
-"""``convert``: other normalizations in the place of a model's own."""
+"""``convert``: replace the norms of a model."""
 
 from __future__ import annotations
 
@@ -34,24 +34,25 @@ def convert(
     *,
     pairs: Pairs | None = None,
 ) -> Report:
-    """Put another normalization in the place of a model's own, in place.
+    """Replace the norms of a model by another normalization, in place.
 
-        y = γ·(x − mean)/√(var + eps) + β        becomes what the spec says
+        y = γ·(x − mean)/√(var + eps) + β        becomes the normalization of the spec
 
     ``aug(...)`` keeps the axes of each layer and is the form to start with. A spec with axes of its own, such as
-    ``augbn`` or ``auggroup``, goes to layers with those axes and to BatchNorm; others are left unless ``where`` names
+    ``augbn`` or ``auggroup``, replaces layers with those axes and BatchNorm; others are left unless ``where`` names
     them and their layout is known. ``pop(...)`` also moves the norm before the operation it belongs to, as a submodule
-    ``pre_norm`` of it; ``wn``, ``ws``, ``cwn`` and ``sn`` go onto the weight of the operation behind which the norm
-    stood. Names, parameters (the same objects), running statistics, device, dtype, training flag, hooks, and what else
-    you have hung on a norm are kept. ``geonorm.revert`` undoes it.
+    ``pre_norm`` of it; ``wn``, ``ws``, ``cwn`` and ``sn`` normalize the weight of the operation before the removed
+    norm. Names, parameters (the same objects), running statistics, device, dtype, training flag, hooks, and other
+    attributes that you have set on a norm are kept. ``geonorm.revert`` undoes it.
 
     Args:
         model: any model. A norm that is the model itself cannot be replaced in place.
         spec: a normalization; ``geonorm.norms()`` lists them.
         where: which norms: a name or pattern such as ``"layer3"`` (all inside) or ``"*.norm1"``, several, or a function
             of (name, module).
-        keep: what a layer takes over from its predecessor: ``"parameters"`` (γ and β), ``"statistics"``, ``"hooks"``.
-        pairs: (operation, norm) by name for ``pop`` and the weight specs, where the model cannot be traced.
+        keep: what a layer takes over from the one it replaces: ``"parameters"`` (γ and β), ``"statistics"``,
+            ``"hooks"``.
+        pairs: (operation, norm) by name for ``pop`` and the weight specs, if the model cannot be traced.
 
     Examples:
         >>> import torch, geonorm
@@ -70,13 +71,13 @@ def convert(
     kept = (keep,) if isinstance(keep, str) else tuple(keep)
     if not set(kept) <= set(KEEP):
         raise ValueError(f"expected keep to be some of {KEEP} (got {keep!r})")
-    if parsed.norm.build is None:  # a mistake in the arguments shows before anything changes
+    if parsed.norm.build is None:  # raise for wrong arguments before anything changes
         check_on_weight(parsed)
     else:
         create_norm(parsed)
     is_chosen = chosen(model, where)
     found = None if pairs is None else declared(model, pairs)
-    holders, joined = StaleOptimizers(model), len(synced(model))
+    stale_optimizers, joined = StaleOptimizers(model), len(synced(model))
     stale = _stale_places(model, parsed, is_chosen)
     if stale:
         revert(model, where=lambda name, module: id(module) in stale)
@@ -87,14 +88,14 @@ def convert(
     else:
         surgeon.replace_in_place(targets)
     update_fast_paths(model)
-    surgeon.report.notes += holders.notes(model)
+    surgeon.report.notes += stale_optimizers.notes(model)
     if len(synced(model)) < joined:
         surgeon.report.notes.append("some layers have lost their process group: call geonorm.sync(model) again")
     return surgeon.report
 
 
 def _stale_places(model: nn.Module, spec: Spec, is_chosen: Any) -> set[int]:
-    """Places whose norm another spec has moved to an operation or taken out: it comes back first."""
+    """Places whose norm an earlier conversion has moved to an operation or removed: it must be restored first."""
     return {
         id(module)
         for name, module in model.named_modules()
@@ -112,11 +113,11 @@ class _Step(NamedTuple):
     original: nn.Module
     changes: list[Change]
     operations: dict[str, nn.Module]
-    layers: list[nn.Module]  # to stand before the operations
+    layers: list[nn.Module]  # to be put before the operations
 
 
 class _Surgeon:
-    """One conversion of one model: everything is built first, and put in place when nothing can fail any more."""
+    """One conversion of one model: everything is built first, and put in place once nothing can fail."""
 
     def __init__(self, model: nn.Module, spec: Spec, keep: tuple[str, ...], named: bool, pairs: Graph | None) -> None:
         self.model, self.spec, self.keep, self.named, self.pairs = model, spec, keep, named, pairs
@@ -125,7 +126,7 @@ class _Surgeon:
         self.report = Report(f"convert to {spec}")
 
     def targets(self, is_chosen: Any) -> dict[str, nn.Module]:
-        """Norms to look at, by name; those that cannot be handled go to the report."""
+        """The chosen norms that can be converted, by name; the others go into the report."""
         targets = {}
         moved = {id(module._modules["pre_norm"]) for module in self.modules.values() if is_pre_norm(module)}
         for name, module in self.modules.items():
@@ -145,14 +146,14 @@ class _Surgeon:
         self.report.left.append(Left(name or "(model)", type(module).__name__, reason))
 
     def _original(self, old: nn.Module) -> nn.Module:
-        """The torch layer that a place had, or would have, with the present parameters and statistics."""
+        """The torch layer that a place had, or would have, with the current parameters and statistics."""
         back = restored(old) if is_ours(old) or record_of(old) is not None else None
         return old if back is None else back.module
 
     # One norm by another, in the same place.
 
     def replace_in_place(self, targets: dict[str, nn.Module]) -> None:
-        """The norm of the spec, or none, where the old one stands."""
+        """Replace each norm by that of the spec, or by a placeholder."""
         graph = trace(self.model) if self.spec.norm.axes == "none" and targets else None
         steps = [
             self._without_norm(name, module, graph) if graph is not None else self._successor(name, module)
@@ -166,7 +167,7 @@ class _Surgeon:
         if is_frozen(old):
             self._leave(name, old, "frozen; unfreeze it first")
             return None
-        change = Change(name, type(old).__name__, "nothing", "another function than before")
+        change = Change(name, type(old).__name__, "nothing", "a different function than before")
         return _Step(name, old, NormPlaceholder(_needs_copy(name, graph)), self._original(old), [change], {}, [])
 
     def _successor(self, name: str, old: nn.Module) -> _Step | None:
@@ -178,12 +179,12 @@ class _Surgeon:
             return None
         try:
             new = build(self.spec, own, factory_of(old))
-        except (TypeError, ValueError) as error:  # an argument that this kind of layer does not take
+        except (TypeError, ValueError) as error:  # this kind of layer does not take the argument
             self._leave(name, old, str(error))
             return None
         _carry_group(old, new)
         if _is_like(old, new):
-            return None  # it is there already
+            return None  # already converted
         original = self._original(old)
         if original is not old and _is_like(original, new):
             change = Change(name, type(old).__name__, type(original).__name__)
@@ -193,7 +194,7 @@ class _Surgeon:
 
     def _make(self, step: _Step) -> None:
         record = record_of(step.old)
-        if step.new is step.original:  # back to what it was
+        if step.new is step.original:  # back to the original layer
             revert(self.model, where=lambda name, module: module is step.old)
         else:
             wrap_like(step.new, step.original)
@@ -215,10 +216,10 @@ class _Surgeon:
         if isinstance(step.new, NormPlaceholder) and any(step.old.__dict__[hooks] for hooks in STATE_HOOKS):
             self.report.notes.append(f"{step.name}: the hooks of its state_dict stay with the old norm")
 
-    # A norm that goes to an operation: before it, or onto its weight.
+    # A norm that moves to an operation: before it, or onto its weight.
 
     def move_to_operations(self, targets: dict[str, nn.Module]) -> None:
-        """A norm before its operation or on its weight, and nothing where it stood."""
+        """Put each norm before its operation or on its weight, and a placeholder in its old place."""
         graph = self._graph(targets)
         norms = [name for name, module in targets.items() if self._can_move(name, module)]
         pairs = choose(graph, norms, after_too=self.spec.norm.before)
@@ -242,7 +243,7 @@ class _Surgeon:
         graph = trace(self.model) if targets else Graph({}, {}, "")
         if graph.failure:
             self.report.notes.append(
-                f"the model could not be traced as a whole ({graph.failure}): pairs were looked for inside its parts; "
+                f"the model could not be traced as a whole ({graph.failure}): pairs were sought inside its parts; "
                 "declare others with pairs=[(operation, norm), ...]"
             )
         return graph
@@ -271,7 +272,7 @@ class _Surgeon:
         if reason:
             self._leave(name, norm, reason)
             return None
-        note = "another function; recalibrate or train" if layers else _without_affine(norm)
+        note = "a different function; recalibrate or train" if layers else _without_affine(norm)
         afters = [f"{type(layer).__name__} before {key}" for layer, key in zip(layers, onto, strict=False)]
         afters = afters or [f"{self.spec.norm.name} on {key}.weight" for key in onto]
         changes = [Change(name, type(norm).__name__, after, note) for after in afters]
@@ -283,7 +284,7 @@ class _Surgeon:
         reason = why_not_onto(key, operation, self.spec, self.model)
         if reason or not self.spec.norm.before or layout is None:
             return reason
-        return why_not_channels(key, operation, layout, behind=graph.norms[name].before == key)
+        return why_not_channels(key, operation, layout, is_after=graph.norms[name].before == key)
 
     def _why_unpaired(self, name: str, graph: Graph) -> str:
         if graph.calls.get(name, 0) > 1:
@@ -294,14 +295,14 @@ class _Surgeon:
         if found is None:
             return "not seen in the traced graph; declare it with pairs=[(operation, norm)]"
         if found.before or found.after:
-            return f"{found.before or ', '.join(found.after)} belongs to another norm already"
-        return "no operation whose output goes to it alone" + (
-            ", and its output does not only go to operations" if self.spec.norm.before else ""
+            return f"{found.before or ', '.join(found.after)} already belongs to another norm"
+        return "no operation whose output goes only to it" + (
+            ", and its own output does not go only to operations" if self.spec.norm.before else ""
         )
 
 
 def _is_like(layer: nn.Module, new: nn.Module) -> bool:
-    """Whether a layer is already what the spec makes of it. ``extra_repr`` does not tell whether there is a β."""
+    """Whether a layer already equals what the spec would build. ``extra_repr`` does not show whether there is a β."""
     if not isinstance(layer, type(new)) or layer.extra_repr() != new.extra_repr():
         return False
     mine, theirs = ({key for key, _ in each.named_parameters(recurse=False)} for each in (layer, new))
@@ -309,16 +310,16 @@ def _is_like(layer: nn.Module, new: nn.Module) -> bool:
 
 
 def _carry_group(old: Any, new: Any) -> None:
-    """The process group of a layer to its successor, if that can have one."""
+    """Give a replacement the process group of the old layer, if it can have one."""
     if is_ours(old) and "process_group" in new.__dict__:
         new.process_group = getattr(old, "process_group", None)
 
 
 def _needs_copy(name: str, graph: Graph) -> bool:
-    """Whether others may see what stood at a norm's input: not if an operation made it for this norm alone."""
+    """Whether a norm's input may be used elsewhere, so not if an operation made it for this norm alone."""
     found = graph.norms.get(name)
     return found is None or found.before is None
 
 
 def _without_affine(norm: Any) -> str:
-    return "γ and β of the norm are gone with it" if norm.weight is not None else ""
+    return "γ and β of the norm are removed with it" if norm.weight is not None else ""

@@ -1,4 +1,4 @@
-"""Torch's transformers go past their norms in evaluation, to a fused kernel: not with norms of another kind."""
+"""Torch's transformers bypass their norms with a fused kernel in evaluation, which is wrong for other norms."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _FORMER = "_geonorm_former"
 
 
 def update_fast_paths(model: nn.Module) -> None:
-    """Switch the fused kernels off where a norm was replaced, and on again where none is any more."""
+    """Switch the fused kernels off where a norm is replaced, and on again where torch's norms are back."""
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoderLayer):
-            _settle(module, "activation_relu_or_gelu", 0, [module.norm1, module.norm2])
+            _switch(module, "activation_relu_or_gelu", 0, [module.norm1, module.norm2])
         elif isinstance(module, nn.TransformerEncoder):
             norms = [norm for layer in module.layers for norm in layer.modules()]
-            _settle(module, "use_nested_tensor", False, norms)
+            _switch(module, "use_nested_tensor", False, norms)
 
 
-def _settle(module: nn.Module, attribute: str, off: object, norms: list[nn.Module]) -> None:
+def _switch(module: nn.Module, attribute: str, off: object, norms: list[nn.Module]) -> None:
     replaced = any(is_ours(norm) or record_of(norm) is not None for norm in norms)
     if replaced and _FORMER not in module.__dict__:
         module.__dict__[_FORMER] = getattr(module, attribute)

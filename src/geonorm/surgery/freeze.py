@@ -11,11 +11,11 @@ from ..introspect.layouts import is_frozen, is_norm, keeps_statistics, stay_in_e
 from ..introspect.select import Where, check_model, chosen
 from .report import Change, Left, Report
 
-_TRAINED = "_geonorm_trained"  # names of the parameters that freeze stopped
+_TRAINED = "_geonorm_trained"  # names of the parameters whose training freeze stopped
 
 
 def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Report:
-    """Let the norms of a model use and keep their running statistics, whatever ``model.train()`` says.
+    """Make norms use their running statistics and stop updating them, even after ``model.train()``.
 
         y = γ·(x − running_mean)/√(running_var + eps) + β        in training too
 
@@ -56,7 +56,7 @@ def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Re
         if done:
             report.changed.append(Change(name or "(model)", type(module).__name__, ", ".join(done)))
         elif not keeps_statistics(module) and not affine:
-            reason = "keeps no running statistics: it measures every input"
+            reason = "has no running statistics: it measures every input"
             report.left.append(Left(name or "(model)", type(module).__name__, reason))
     if report.changed:
         _reset_compiled_graphs()
@@ -64,9 +64,9 @@ def freeze(model: nn.Module, where: Where = None, *, affine: bool = False) -> Re
 
 
 def unfreeze(model: nn.Module, where: Where = None) -> Report:
-    """Let frozen norms train again; the inverse of ``freeze``.
+    """Make frozen norms train again; the inverse of ``freeze``.
 
-    They take up the mode that the model is in, and the parameters that ``freeze`` stopped are trained again.
+    They return to the mode of the model, and parameters that ``freeze(affine=True)`` stopped are trained again.
 
     Args:
         model: a model with frozen norms.
@@ -106,7 +106,7 @@ def unfreeze(model: nn.Module, where: Where = None) -> Report:
 
 
 def carry_freeze(old: nn.Module, new: nn.Module) -> None:
-    """A replacement is as frozen as what it replaces."""
+    """Freeze a replacement if the old layer was frozen."""
     if is_frozen(old) and not is_frozen(new):
         new.register_forward_pre_hook(stay_in_evaluation)
     if _TRAINED in old.__dict__:
@@ -116,7 +116,7 @@ def carry_freeze(old: nn.Module, new: nn.Module) -> None:
 
 
 def _stop(module: nn.Module) -> list[str]:
-    """Stop the training of a module's own parameters; the names of those that were trained."""
+    """Stop the training of a module's own parameters; returns the names of those that were trained."""
     names = [name for name, parameter in module.named_parameters(recurse=False) if parameter.requires_grad]
     for name in names:
         module.get_parameter(name).requires_grad_(False)
@@ -126,6 +126,6 @@ def _stop(module: nn.Module) -> list[str]:
 
 
 def _reset_compiled_graphs() -> None:
-    """Drop every compiled graph of this process: they do not notice that hooks came or went."""
+    """Drop every compiled graph of this process: compiled graphs do not notice added or removed hooks."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()

@@ -1,4 +1,4 @@
-"""``fuse``: norms in evaluation worked into the operations next to them."""
+"""``fuse``: fold norms in evaluation into the operations next to them."""
 
 from __future__ import annotations
 
@@ -31,33 +31,35 @@ from .stale_optimizers import StaleOptimizers
 from .wrap_like import wrap_like
 
 _TOLERANCE = 1e-5
-_SPARE = 10  # how many times its own rounding a fused model may differ; deep networks were found at 3 and below
-_OFF = "dropout stands between them, and must stay off"
-_HARMLESS = (normalize_input, stay_in_evaluation)  # hooks that say nothing else in evaluation
+_ROUNDING_MARGIN = (
+    10  # how far a fused model may differ, in multiples of the model's rounding error; deep networks had up to 3
+)
+_DROPOUT_NOTE = "there is dropout between them, which must stay off"
+_HARMLESS = (normalize_input, stay_in_evaluation)  # hooks that do not matter in evaluation
 
 
 class _Pair(NamedTuple):
     norm: str
     operation: str
-    before: bool  # the norm stands before the operation
+    before: bool  # the norm is before the operation
 
 
 def fuse(model: nn.Module, example: Any = None) -> Report:
-    """Work norms in evaluation into the neighbouring Linear, Conv or ConvTranspose, in place.
+    """Fold norms in evaluation into the neighbouring Linear, Conv or ConvTranspose, in place.
 
-        behind an operation: W′ = s·W, b′ = s·b + t        before it: W′ = W·s, b′ = b + W·t
+        after an operation: W′ = s·W, b′ = s·b + t        before it: W′ = W·s, b′ = b + W·t
 
     with the norm's y = s·x + t. Each fused operation is compared with what it replaces on random inputs, and left if it
     differs by more than 1e-5 of the largest output (in half precision, by more than rounding). A norm before a
-    convolution with zero padding is left unless t = 0: the padding is not normalized. Dropout between them, if it is
-    off, is passed over, and must stay off. For inference; there is no way back.
+    convolution with zero padding is left unless t = 0, because the padding is not normalized. Dropout between them
+    is ignored if it is off, and must stay off. For inference; it cannot be undone.
 
     Args:
         model: a model in evaluation mode.
         example: an input (or a tuple of inputs) of the model; with it, the outputs of the whole model before and after
-            are compared too, and if they differ everything is put back and an error raised. A deep model whose own
-            rounding is larger than 1e-5 is judged in float64, by a copy. Needed for models that cannot be traced as a
-            whole.
+            are compared too; if they differ, everything is restored and an error is raised. A deep model whose own
+            rounding error is larger than 1e-5 is compared in float64, on a copy. Needed for models that cannot be
+            traced as a whole.
 
     Examples:
         >>> import torch, geonorm
@@ -74,12 +76,12 @@ def fuse(model: nn.Module, example: Any = None) -> Report:
     check_model(model, "fuse", replaces=True)
     if any(is_norm(module) and module.training for module in model.modules()):
         raise ValueError("expected a model in evaluation mode to fuse; call model.eval() first")
-    holders = StaleOptimizers(model)
+    stale_optimizers = StaleOptimizers(model)
     if example is None:
         report = _fuse(model, proven=False)
     else:
         report = _fuse_and_compare(model, example if isinstance(example, tuple) else (example,))
-    report.notes += holders.notes(model)
+    report.notes += stale_optimizers.notes(model)
     return report
 
 
@@ -106,11 +108,12 @@ def _fuse_and_compare(model: nn.Module, inputs: tuple[Any, ...]) -> Report:
 
 
 def _why_rounding(model: nn.Module, inputs: tuple[Any, ...], expected: Any, gap: float, changed: list[str]) -> str:
-    """The evidence that a gap is the model's own rounding; raises if it is not.
+    """The evidence that a gap is the model's own rounding error; raises if it is not.
 
-    In float64 nothing but a fault is left of a gap, and the distance of the model itself from there is its rounding.
+    In float64 only a fault leaves a gap, and the difference between the model and its float64 copy is its rounding
+    error.
     """
-    differs = f"the fused model differs from the model by {gap:.2g} of its output"
+    differs = f"the fused model differs from the original by {gap:.2g} of its output"
     try:
         exact = copy.deepcopy(model).double()
         inputs = tree_map(_double, inputs)
@@ -119,13 +122,13 @@ def _why_rounding(model: nn.Module, inputs: tuple[Any, ...], expected: Any, gap:
         left = _largest_gap(exact(*inputs), reference)
     except Exception as error:  # the model's own code may raise anything
         reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-        raise RuntimeError(f"{differs}, and cannot be judged in float64 ({reason}); it is as before") from error
+        raise RuntimeError(f"{differs}; float64 cannot judge it ({reason}); the model is unchanged") from error
     rounding = _largest_gap(tree_map(_double, expected), reference)
     if not (left <= _TOLERANCE and [change.name for change in report.changed] == changed):
-        raise RuntimeError(f"{differs}, in float64 by {left:.2g}; it is as before")
-    if not gap <= _SPARE * rounding:
-        raise RuntimeError(f"{differs}, more than by its own rounding of {rounding:.2g}; it is as before")
-    return f"which is rounding: the model itself is {rounding:.0e} away from float64, where they agree to {left:.0e}"
+        raise RuntimeError(f"{differs}, in float64 by {left:.2g}; the model is unchanged")
+    if not gap <= _ROUNDING_MARGIN * rounding:
+        raise RuntimeError(f"{differs}, more than its own rounding error of {rounding:.2g}; the model is unchanged")
+    return f"which is rounding: the model itself is {rounding:.0e} off its float64 copy, where they agree to {left:.0e}"
 
 
 def _double(value: Any) -> Any:
@@ -133,7 +136,7 @@ def _double(value: Any) -> Any:
 
 
 class _Snapshot(NamedTuple):
-    """What fusing may change of a module."""
+    """The parts of a module that fusing may change."""
 
     module: nn.Module
     attributes: dict[str, Any]
@@ -166,7 +169,7 @@ def _fuse(model: nn.Module, proven: bool) -> Report:
         reason = _why_not(name, module, pair, modules, graph, proven)
         if not reason and pair is not None:
             try:
-                reason = _work_in(pair, modules, places)
+                reason = _fuse_pair(pair, modules, places)
             except (RuntimeError, TypeError, ValueError, AttributeError) as error:
                 reason = f"could not be tried on {pair.operation}: {error}".split("\n", 1)[0]
         if reason or pair is None:
@@ -174,16 +177,16 @@ def _fuse(model: nn.Module, proven: bool) -> Report:
             continue
         done.append(pair.operation)
         found = graph.norms.get(name)
-        note = _OFF if found is not None and pair.operation in found.over_dropout else ""
+        note = _DROPOUT_NOTE if found is not None and pair.operation in found.over_dropout else ""
         report.changed.append(Change(name, type(module).__name__, f"in {pair.operation}", note))
         if is_linear(modules[pair.operation]) and not proven:
             note = "a Linear was fused with a norm of its features, (N, C); give example= if its inputs have more dims"
             report.notes += [note] if note not in report.notes else []
-    _forget_the_way_back(model, [modules[name] for name in done])
+    _drop_records(model, [modules[name] for name in done])
     return report
 
 
-def _forget_the_way_back(model: nn.Module, operations: list[nn.Module]) -> None:
+def _drop_records(model: nn.Module, operations: list[nn.Module]) -> None:
     for module in model.modules():
         record = record_of(module)
         if record is not None and any(operation is other for operation in operations for other in record.operations):
@@ -221,10 +224,10 @@ def _why_not(
         if graph.calls.get(name, 0) > 1:
             return "it is called more than once"
         if graph.failure and name not in graph.calls:
-            return "what is around it could not be traced"
-        return "no operation next to it that it could go into"
+            return "its neighbours could not be traced"
+        return "no operation next to it that it could be fused with"
     if name in graph.norms and graph.norms[name].in_part and not proven:
-        return "the model could not be traced as a whole; give example= to prove that it stays the same"
+        return "the model could not be traced as a whole; give example= to verify that its outputs stay the same"
     operation: Any = modules[pair.operation]
     if has_own_forward(operation):
         return f"{pair.operation} has a forward of its own"
@@ -241,7 +244,7 @@ def _why_not(
 
 
 def _wrapped_as(norm: nn.Module) -> nn.Module:
-    """The module whose own forward says what happens around the norm."""
+    """The module whose own forward tells what it does besides normalizing."""
     record = record_of(norm)
     return norm if record is None else record.original
 
@@ -251,8 +254,8 @@ def _is_activated(norm: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def _work_in(pair: _Pair, modules: dict[str, nn.Module], places: Places) -> str:
-    """Fuse a pair and check it; why not, if it was left."""
+def _fuse_pair(pair: _Pair, modules: dict[str, nn.Module], places: Places) -> str:
+    """Fuse a pair and check it; returns the reason if it was left."""
     norm, operation = modules[pair.norm], cast("nn.Linear", modules[pair.operation])
     affine = evaluation_affine(norm)
     assert affine is not None
@@ -279,7 +282,7 @@ def _tolerance(weight: Tensor) -> float:
 
 
 def _pads_zeros(operation: Any) -> bool:
-    """Whether the border of the output sees something else than input values."""
+    """Whether outputs at the border use values that are not in the input."""
     if is_linear(operation):
         return False
     if operation.transposed:
@@ -291,7 +294,7 @@ def _pads_zeros(operation: Any) -> bool:
 
 
 def _fused(operation: Any, scale: Tensor, offset: Tensor, before: bool) -> Any:
-    """A copy of the operation that does the norm's part too. In float64: the products round once."""
+    """A copy of the operation that includes the norm. Computed in float64, so that the products are rounded once."""
     fused = _bare_copy(operation)
     weight = operation.weight.double()
     groups = getattr(operation, "groups", 1)
@@ -318,7 +321,7 @@ def _fused(operation: Any, scale: Tensor, offset: Tensor, before: bool) -> Any:
 
 
 def _bare_copy(module: nn.Module) -> Any:
-    """The module without hooks and without what stands in it."""
+    """A copy of the module without hooks and submodules."""
     bare = copy.copy(module)
     bare.__dict__.update(_modules={}, _forward_pre_hooks={}, _forward_hooks={}, _backward_hooks={})
     bare._parameters = dict(module._parameters)
@@ -326,11 +329,11 @@ def _bare_copy(module: nn.Module) -> Any:
 
 
 def _check(norm: Any, operation: Any, fused: Any, before: bool) -> float:
-    """Largest difference on random inputs, in shares of the largest output."""
+    """Largest difference on random inputs, as a fraction of the largest output."""
     bare, weight = _bare_copy(operation), operation.weight
     if weight.is_meta:
         return 0.0
-    size = [] if is_linear(operation) else _enough(operation)
+    size = [] if is_linear(operation) else _smallest_input_size(operation)
     generator = torch.Generator(weight.device).manual_seed(0)
     shape = (3, input_channels(operation), *size)
     x = torch.randn(shape, generator=generator, dtype=weight.dtype, device=weight.device)
@@ -340,7 +343,7 @@ def _check(norm: Any, operation: Any, fused: Any, before: bool) -> float:
 
 
 def _affine_map(norm: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The norm alone, where its own forward does more."""
+    """The norm without what its own forward adds."""
     affine = evaluation_affine(norm)
     assert affine is not None
     scale, offset = affine
@@ -352,14 +355,14 @@ def _affine_map(norm: nn.Module) -> Callable[[Tensor], Tensor]:
     return normalized
 
 
-def _enough(operation: Any) -> list[int]:
-    """Sizes that the kernel fits in."""
+def _smallest_input_size(operation: Any) -> list[int]:
+    """Spatial sizes of an input that is large enough for the kernel."""
     sizes = zip(operation.dilation, operation.kernel_size, operation.stride, strict=True)
     return [dilation * (kernel - 1) + 1 + stride for dilation, kernel, stride in sizes]
 
 
 def _largest_gap(found: Any, expected: Any) -> float:
-    """The largest difference between two outputs, in shares of the largest value of each tensor."""
+    """The largest difference between two outputs, as a fraction of the largest value of each tensor."""
     if isinstance(expected, Tensor):
         if not expected.numel():
             return 0.0
@@ -367,7 +370,7 @@ def _largest_gap(found: Any, expected: Any) -> float:
             return 0.0 if torch.equal(found, expected) else math.inf
         largest = float(expected.abs().max())
         gap = float((found - expected).abs().max()) / (largest or 1.0)
-        return math.inf if math.isnan(gap) else gap  # max() below would pass NaN over
+        return math.inf if math.isnan(gap) else gap  # max() below would ignore NaN
     if isinstance(expected, dict):
         return max((_largest_gap(found[key], value) for key, value in expected.items()), default=0.0)
     if isinstance(expected, (tuple, list)):

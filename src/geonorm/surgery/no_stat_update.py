@@ -1,4 +1,4 @@
-"""``no_stat_update``: keep running statistics still."""
+"""``no_stat_update``: a context in which running statistics do not change."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SET_ASIDE = "_geonorm_set_aside"
 
 @contextmanager
 def no_stat_update() -> Iterator[None]:
-    """Within, no norm updates its running statistics: torch's layers and those of this library.
+    """A context in which no norm updates its running statistics, torch's layers included.
 
-    For gradient checkpointing, which runs a part of the model twice and would let its statistics follow each batch
+    For gradient checkpointing, which runs a part of the model twice and would otherwise update its statistics
     twice: ``checkpoint(part, x, use_reentrant=False, context_fn=lambda: (nullcontext(), geonorm.no_stat_update()))``.
-    Compiled models run uncompiled within. It holds for all threads of the process.
+    Inside the context compiled models run uncompiled. It affects all threads of the process.
 
     Examples:
         >>> import torch, geonorm
@@ -37,7 +37,7 @@ def no_stat_update() -> Iterator[None]:
     before = torch_module.register_module_forward_pre_hook(_set_aside)
     after = torch_module.register_module_forward_hook(_put_back, always_call=True)
     try:
-        # A compiled graph of torch's layers has the update inside it and calls no hooks: let them run uncompiled.
+        # A compiled graph of torch's layers contains the update and calls no hooks, so they must run uncompiled.
         with pause_statistics(), torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks")
             yield
@@ -47,7 +47,7 @@ def no_stat_update() -> Iterator[None]:
 
 
 def _set_aside(module: nn.Module, inputs: Any) -> None:
-    """Torch's layers update whatever buffers they have: give them copies for this call."""
+    """Torch's layers update their buffers in place: give them copies for this call."""
     if isinstance(module, _NormBase) and module.training and _SET_ASIDE not in module.__dict__:
         kept = {name: module._buffers.get(name) for name in _BUFFERS}
         module.__dict__[_SET_ASIDE] = kept

@@ -1,4 +1,4 @@
-"""``param_groups``: which parameters weight decay is for."""
+"""``param_groups``: parameter groups with weight decay only where it is useful."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class ParamGroups(list[dict[str, Any]]):
 
 
 def param_groups(model: nn.Module, weight_decay: float, phi_lr: float | None = None) -> ParamGroups:
-    """Parameter groups for an optimizer: weight decay for weights alone.
+    """Parameter groups for an optimizer, with weight decay for the weights of operations only.
 
         decay: weights of operations        no_decay: biases, and all parameters of norms        phi: learned φ
 
-    Weight decay on γ, β, φ or α does not regularize what it is meant to. Works with torch's norms and those of this
+    On γ, β, φ or α, weight decay does not regularize the network. Works with torch's norms and those of this
     library; the length of a weight-normalized weight counts as a parameter of a norm. Frozen parameters are left out.
 
     Args:
         model: any model.
         weight_decay: of the decayed group.
-        phi_lr: a learning rate of its own for learned φ; without it φ is in the group without decay.
+        phi_lr: the learning rate of learned φ; by default φ is in the group without decay.
 
     Examples:
         >>> import torch, geonorm
@@ -70,7 +70,7 @@ def param_groups(model: nn.Module, weight_decay: float, phi_lr: float | None = N
     kinds: dict[int, tuple[str, str, Parameter]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         kind = _kind(model, name, phi_lr is not None)
-        # A parameter that is shared with a norm, or stands somewhere as a bias, is not decayed anywhere.
+        # A parameter that is shared with a norm, or used as a bias anywhere, is not decayed.
         known = kinds.get(id(parameter))
         if known is None or known[0] == "decay":
             kinds[id(parameter)] = (kind, name if known is None else known[1], parameter)

@@ -32,7 +32,7 @@ class _FirstWeight(NamedTuple):
     """A weight before it was parametrized: the parameter, its values, and the parametrization's first state.
 
     Attributes:
-        order: names of the operation's parameters; optimizers and their saved states go by it.
+        order: names of the operation's parameters; saved states of optimizers depend on their order.
     """
 
     parameter: Parameter
@@ -44,7 +44,7 @@ class _FirstWeight(NamedTuple):
 def normalize_input(
     operation: Any, inputs: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The hook by which an operation normalizes its input with its ``pre_norm``."""
+    """The hook with which an operation normalizes its input by its ``pre_norm``."""
     if inputs:
         return (operation.pre_norm(inputs[0]), *inputs[1:]), named
     return inputs, {**named, "input": operation.pre_norm(named["input"])}
@@ -68,7 +68,7 @@ def why_not_onto(name: str, operation: Any, spec: Spec, model: nn.Module) -> str
     if "weight" not in operation._parameters:
         return f"the weight of {name} is parametrized or pruned already"
     if is_lazy(operation.weight):
-        return f"{name} does not know its channels yet; run a batch through the model first"
+        return f"{name} has no channel count yet; run a batch through the model first"
     if spec.norm.before:
         return _why_not_before(name, operation, spec)
     if getattr(operation, "transposed", False) and spec.norm.name != "sn":
@@ -85,9 +85,9 @@ def _why_not_before(name: str, operation: nn.Module, spec: Spec) -> str:
     if hasattr(operation, PRE_NORM):
         return f"{name} already has a {PRE_NORM}"
     if has_own_forward(operation):
-        return f"{name} has a forward of its own, which may take other inputs or use them otherwise"
+        return f"{name} has a forward of its own, which may take other inputs or use them differently"
     if is_linear(operation) and spec.norm.axes == "instance":
-        return f"{name} may be fed (N, C), which has no positions; pop normalizes over the batch"
+        return f"{name} may get inputs (N, C), which have no positions; pop normalizes over the batch"
     return ""
 
 
@@ -107,7 +107,7 @@ def attach(layer: nn.Module, operation: nn.Module) -> None:
 
 
 def put_onto_weight(operation: Any, spec: Spec) -> None:
-    """The weight of the operation parametrized."""
+    """Parametrize the weight of the operation."""
     parameter = operation.weight
     values, order = parameter.detach().clone(), tuple(operation._parameters)
     _ON_WEIGHTS[spec.norm.name](operation, **spec.arguments)
@@ -116,7 +116,7 @@ def put_onto_weight(operation: Any, spec: Spec) -> None:
 
 @torch.no_grad()
 def take_off(operation: Any) -> str:
-    """Undo either; says what was there. A weight that was not trained meanwhile is again what it was, bit for bit."""
+    """Undo either; returns what was there. A weight that was not trained since gets its old values, bit for bit."""
     if is_pre_norm(operation):
         layer = operation._modules.pop(PRE_NORM)
         for key, hook in list(operation._forward_pre_hooks.items()):
@@ -129,11 +129,11 @@ def take_off(operation: Any) -> str:
     kind = type(operation.parametrizations.weight[0]).__name__.lstrip("_")
     first: _FirstWeight | None = operation.__dict__.pop(_FIRST_WEIGHT, None)
     untouched = first is not None and same_state(_parametrization_state(operation), first.state)
-    _have_class_alone(operation)
-    with torch.enable_grad():  # without, torch takes the weight for a buffer
+    _give_own_class(operation)
+    with torch.enable_grad():  # without it, torch makes the weight a buffer
         parametrize.remove_parametrizations(operation, "weight", leave_parametrized=True)
     if first is not None:
-        # The parameter itself comes back: optimizers made before hold it.
+        # Put the same parameter back: optimizers made earlier hold it.
         weight = operation.weight
         first.parameter.data = first.values.to(weight) if untouched else weight.detach().clone()
         first.parameter.requires_grad_(weight.requires_grad)
@@ -142,15 +142,15 @@ def take_off(operation: Any) -> str:
     return f"{kind} on the weight of"
 
 
-def _have_class_alone(operation: Any) -> None:
-    """Torch makes a class for a parametrized module, and later takes the weight off that class: copies share it."""
+def _give_own_class(operation: Any) -> None:
+    """Torch makes a class for a parametrized module and later changes it, but copies of the module share the class."""
     kind = type(operation)
     content = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
     operation.__class__ = type(kind.__name__, kind.__bases__, content)
 
 
 def _in_order(registry: dict[str, Any], order: tuple[str, ...]) -> None:
-    """Put the entries of a registry into an order, in place; those that it does not name come last."""
+    """Put the entries of a registry into an order, in place; entries that the order does not name come last."""
     for name in (*order, *[name for name in registry if name not in order]):
         if name in registry:
             registry[name] = registry.pop(name)

@@ -1,4 +1,4 @@
-"""``recalibrate``: measure running statistics anew."""
+"""``recalibrate``: recompute running statistics from batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..introspect.select import Where, check_model, chosen
 from ..ops import statistics_paused
 from .conversion_record import synced
 from .report import Left, Report
-from .stat_accumulator import StatAccumulator, share_of, size_of
+from .stat_accumulator import StatAccumulator, element_weight_of, size_of
 
 
 def recalibrate(
@@ -31,29 +31,30 @@ def recalibrate(
     memory: int = 1 << 30,
     guard: float | None = None,
 ) -> Report:
-    """Measure the running statistics of all norms anew, from given batches.
+    """Recompute the running statistics of all norms from batches.
 
-        running_mean, running_var, running_center, ... = those of all values that reach the layer, pooled
+        running_mean, running_var, running_center, ... = mean, variance, center, ... of all values that reach the layer
 
     Not an average over batches: batches of unequal size count by their values, and the center is that of the pooled
     values. While it measures, these norms normalize each batch with its own statistics, as in training; everything else
     (dropout, say) is in evaluation. If anything fails, the statistics stay as they were. Works on torch's layers too.
 
     With a guard, each batch is judged where it reaches a norm over the batch, and far samples are pulled in before they
-    are measured, as ``geonorm.functional.guard`` does. What the norm hands on is what a guarded layer hands on in
-    training: later norms measure the pulled samples. A sample that is not finite has no part in any statistic. The
-    report says how many there were. Where nothing is pulled, the statistics are those without a guard, bit for bit.
+    are measured, as ``geonorm.functional.guard`` does. The norm's output is then that of a guarded layer in
+    training, so later norms measure the pulled samples. A sample that is not finite enters no statistic. The
+    report counts both kinds. Where nothing is pulled, the statistics are those without a guard, bit for bit.
 
     Args:
         model: any model, in any mode; the mode is kept.
-        batches: what the model is fed, such as a DataLoader: tensors, or tuples whose first entry is the input.
-        forward: how to call the model on a batch, ``forward(model, batch)``, where that is not enough.
+        batches: an iterable such as a DataLoader, of tensors, of tuples whose first entry is the input, or of dicts of
+            the model's arguments.
+        forward: how to call the model on a batch, ``forward(model, batch)``, if it needs more than the input.
         where: which norms: a name pattern, several, or a function of (name, module). All by default.
         memory: bytes for keeping inputs of layers, needed for centers other than the mean. More layers than fit are
             measured in further passes over the batches; where a single one does not fit, its center is the average of
             the batches' centers, and the report says so.
         guard: for all norms over the batch, torch's too: pull samples farther than this many median distances from the
-            joint center; 3.0 is the usual radius. ``None``: a guarded layer is measured with its own, others without.
+            joint center; 3.0 is the usual radius. ``None``: a guarded layer uses its own guard, the others none.
 
     Examples:
         >>> import torch, geonorm
@@ -79,7 +80,7 @@ def recalibrate(
         if is_frozen(module):
             report.left.append(Left(name or "(model)", type(module).__name__, "frozen; unfreeze it first"))
         elif layout_of(module) is None and not is_ours(module) and not _is_plain_sync(module):
-            report.left.append(Left(name or "(model)", type(module).__name__, "how it measures is not known here"))
+            report.left.append(Left(name or "(model)", type(module).__name__, "its statistics are of an unknown kind"))
         else:
             accumulators.append(StatAccumulator(name, module, guard))
     batches = list(batches) if isinstance(batches, Iterator) else batches  # there may be several passes
@@ -96,17 +97,17 @@ def _measure(
     accumulators: list[StatAccumulator],
     memory: int,
 ) -> None:
-    """Let the batches pass as often as the memory for kept inputs asks for."""
+    """Run the batches through the model as often as the memory for kept inputs requires."""
     with _measuring(model, [accumulator.layer for accumulator in accumulators]):
         budget = _Budget(memory)
 
-        def first(accumulator: StatAccumulator, x: Tensor, share: Tensor | None) -> None:
-            accumulator.count(x, share)
-            if accumulator.kept is not None and budget.takes(accumulator, x, share):
-                accumulator.keep(x, share)
+        def first(accumulator: StatAccumulator, x: Tensor, element_weight: Tensor | None) -> None:
+            accumulator.count(x, element_weight)
+            if accumulator.kept is not None and budget.takes(accumulator, x, element_weight):
+                accumulator.keep(x, element_weight)
 
-        def again(accumulator: StatAccumulator, x: Tensor, share: Tensor | None) -> None:
-            (accumulator.average if accumulator.averages else accumulator.keep)(x, share)
+        def again(accumulator: StatAccumulator, x: Tensor, element_weight: Tensor | None) -> None:
+            (accumulator.average if accumulator.averages else accumulator.keep)(x, element_weight)
 
         number = _pass(model, batches, forward, accumulators, accumulators, first)
         if not number:
@@ -129,7 +130,7 @@ def _measure(
 
 
 def _fitting(waiting: list[StatAccumulator], memory: int) -> tuple[list[StatAccumulator], list[StatAccumulator]]:
-    """The accumulators whose inputs fit together, and the rest. One that fits nowhere is averaged."""
+    """The accumulators whose inputs fit into memory together, and the rest. One too large by itself is averaged."""
     now: list[StatAccumulator] = []
     later: list[StatAccumulator] = []
     room = memory
@@ -146,14 +147,14 @@ def _fitting(waiting: list[StatAccumulator], memory: int) -> tuple[list[StatAccu
 
 
 class _Budget:
-    """Memory for inputs in the first pass, whose sizes are not known yet. What exceeds it waits for another pass."""
+    """Memory for inputs in the first pass, before their sizes are known. Layers that exceed it need another pass."""
 
     def __init__(self, memory: int) -> None:
         self.room = memory
         self.refused: list[StatAccumulator] = []
 
-    def takes(self, accumulator: StatAccumulator, x: Tensor, share: Tensor | None) -> bool:
-        size = size_of(x, share)
+    def takes(self, accumulator: StatAccumulator, x: Tensor, element_weight: Tensor | None) -> bool:
+        size = size_of(x, element_weight)
         if size <= self.room:
             self.room -= size
             return True
@@ -165,9 +166,10 @@ class _Budget:
 
 @contextmanager
 def _measuring(model: nn.Module, layers: Sequence[nn.Module]) -> Iterator[None]:
-    """The model in evaluation but for these norms, whose buffers are spare copies; afterwards everything as before.
+    """The model in evaluation except for these norms, whose buffers are copies; restored afterwards.
 
-    Every process measures alone: others may have other batches, or none. Batches are judged before they reach a norm.
+    Every process measures alone: the others may have different batches, or none. Samples are judged before they reach a
+        norm.
     """
     modes = [(module, module.training) for module in model.modules()]
     joined = [(module, module.process_group) for module in synced(model).values()]
@@ -215,9 +217,9 @@ def _pass(
     looking: Sequence[StatAccumulator],
     look: Callable[[StatAccumulator, Tensor, Tensor | None], None],
 ) -> int:
-    """All batches once through the model, whose guards work in every pass. How many there were.
+    """Run all batches through the model once, with guards at work; returns the number of batches.
 
-    ``look`` sees what reaches those that are ``looking``.
+    ``look`` is called with the input of each accumulator in ``looking``.
     """
 
     def watch(accumulator: StatAccumulator) -> Callable[..., Any]:
@@ -227,11 +229,11 @@ def _pass(
                 x = x.unsqueeze(0)
             if not x.numel():
                 return None
-            x, share, changed = x.detach(), share_of(x, kwargs), None
+            x, element_weight, changed = x.detach(), element_weight_of(x, kwargs), None
             if accumulator.guard is not None:
-                x, share, *changed = accumulator.guard.admit(x, share, inputs, kwargs)
+                x, element_weight, *changed = accumulator.guard.admit(x, element_weight, inputs, kwargs)
             if accumulator in looking and len(x):
-                look(accumulator, x, share)
+                look(accumulator, x, element_weight)
             return changed and tuple(changed)
 
         return hook

@@ -1,4 +1,4 @@
-"""The layer that takes the place of a norm: which one, with which arguments, and what it takes over."""
+"""The layer that replaces a norm: which one, with which arguments, and which state it takes over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def why_not(spec: Spec, layout: Layout, named: bool) -> str:
         return ""
     if axes in ("layer", "graph"):
         cure = "; gn(groups=1) normalizes the channels and positions of each sample" if axes == "layer" else ""
-        return f"{name} needs another input layout than {layout.axes} normalization has{cure}"
+        return f"{name} needs a different input layout than {layout.axes} normalization has{cure}"
     if layout.axes in ("layer", "graph"):
         return f"{layout.axes} normalization does not have channels in dimension 1; aug(...) keeps its axes"
     if axes in ("batch", "instance") and layout.dim is None:
@@ -48,7 +48,7 @@ def build(spec: Spec, layout: Layout, factory: dict[str, Any]) -> nn.Module:
 
 
 def transfer_state(source: Any, new: Any, keep: tuple[str, ...]) -> str:
-    """Statistics (copies) and parameters (the same objects) of a layer for its successor; what that means."""
+    """Give a replacement a layer's statistics (copies) and parameters (the same objects); returns a note on it."""
     notes = []
     has_statistics = getattr(new, "running_mean", None) is not None
     dropped = set() if "statistics" in keep and has_statistics else set(dict(source.named_buffers()))
@@ -69,15 +69,15 @@ def transfer_state(source: Any, new: Any, keep: tuple[str, ...]) -> str:
         notes.append("running_scale is an estimate until it is recalibrated or trained")
     before, after = layout_of(source), layout_of(new)
     if before is None or after is None or before.axes != after.axes:
-        notes.append("other axes: another function")
+        notes.append("other axes: a different function")
     elif not _is_plain(new):
         running = getattr(new, "running_center", None) is not None
-        notes.append("running_center starts from the old mean" if running else "another function than before")
+        notes.append("running_center starts from the old mean" if running else "a different function than before")
     return "; ".join(notes)
 
 
 def _is_plain(layer: Any) -> bool:
-    """Whether a layer does what torch's does."""
+    """Whether a layer computes the same function as torch's."""
     if not is_ours(layer):
         return True
     return bool(layer.phi_start == 2 and not layer.learn_phi and layer.alpha_start == 1 and layer.spread in ("rms", 2))

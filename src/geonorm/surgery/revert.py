@@ -22,7 +22,7 @@ from .user_attributes import carry_user_attributes
 
 
 class Restored(NamedTuple):
-    """A torch layer from one of ours, and what of ours it cannot say."""
+    """A torch layer made from one of ours, and the options of ours that torch's layer does not have."""
 
     module: nn.Module
     lost: list[str]
@@ -34,8 +34,8 @@ def revert(model: nn.Module, where: Where = None) -> Report:
         running_mean = α·running_center        running_var = the squared spread that evaluation divides by
 
     Right after ``convert`` the model is what it was, bit for bit. After training, weights, biases and statistics are
-    mapped: the evaluation of a layer with running statistics stays the same function. What torch's layer cannot say
-    (φ, α, κ, another spread, a guard, the place before an operation) is listed.
+    mapped, so that a layer with running statistics computes the same function in evaluation. Options that torch's layer
+    does not have (φ, α, κ, another spread, a guard, the place before an operation) are listed.
 
     Args:
         model: a model with layers of this library, converted or built so.
@@ -57,7 +57,7 @@ def revert(model: nn.Module, where: Where = None) -> Report:
     """
     check_model(model, "revert", replaces=True)
     is_chosen, places, report = chosen(model, where), Places(model), Report("revert")
-    holders = StaleOptimizers(model)
+    stale_optimizers = StaleOptimizers(model)
     names = {id(module): name for name, module in model.named_modules()}
     moved = {id(module.pre_norm) for module in model.modules() if is_pre_norm(module)}
     for name, module in places:
@@ -83,13 +83,13 @@ def revert(model: nn.Module, where: Where = None) -> Report:
         note = f"no twin: {', '.join(lost)}" if lost else ""
         report.changed.append(Change(name, type(module).__name__, type(back.module).__name__, note))
     update_fast_paths(model)
-    report.notes += holders.notes(model)
+    report.notes += stale_optimizers.notes(model)
     return report
 
 
 @torch.no_grad()
 def restored(module: Any) -> Restored | None:
-    """The torch layer that one of ours, or what stands in the place of a norm, goes back to; None if there is none."""
+    """The torch layer that replaces one of ours, or the placeholder of a removed norm; None if there is none."""
     record = record_of(module)
     twin: Any = record.original if record else _torch_twin(module)
     if twin is None:
@@ -107,7 +107,7 @@ def restored(module: Any) -> Restored | None:
 
 
 def _map_parameters(module: Any, twin: Any) -> None:
-    """γ and β: the same parameters, made where the twin has none, and ones and zeros where ours has none."""
+    """Move γ and β, the same objects, even where the twin has none; ones and zeros where ours has none."""
     for name, start in (("weight", 1.0), ("bias", 0.0)):
         mine, theirs = module._parameters.get(name), twin._parameters.get(name)
         if mine is not None and (theirs is None or theirs.shape == mine.shape):
@@ -120,7 +120,7 @@ def _map_parameters(module: Any, twin: Any) -> None:
 
 
 def _map_statistics(module: Any, twin: Any) -> None:
-    """center → mean and squared spread → variance: the same evaluation."""
+    """Center → mean and squared spread → variance, for the same outputs in evaluation."""
     if isinstance(module, ours.AugGraphNorm):
         if module.mean_scale is not None:
             twin.mean_scale = module.mean_scale
@@ -137,7 +137,7 @@ def _map_statistics(module: Any, twin: Any) -> None:
 
 
 def _move(twin: nn.Module, factory: dict[str, Any]) -> None:
-    """Device and dtype of the layer whose place it takes."""
+    """Move the twin to the device and dtype of the layer that it replaces."""
     if factory["dtype"] is None:
         return
     for name, buffer in twin._buffers.items():
@@ -155,13 +155,13 @@ def _torch_twin(module: nn.Module) -> nn.Module | None:
     if layout is None or not is_ours(module) or not isinstance(twin, type):
         return None
     arguments = {**layout.arguments, **factory_of(module)}
-    if "bias" not in inspect.signature(twin).parameters:  # torch before it could leave out β
+    if "bias" not in inspect.signature(twin).parameters:  # an old torch, in which β cannot be left out
         arguments.pop("bias", None)
     return build_layer(twin, layout.channels, arguments)
 
 
 def _without_twin(module: Any) -> list[str]:
-    """What of one of our layers torch's cannot say."""
+    """The options of one of our layers that torch's layer does not have."""
     lost = []
     if module.learn_phi:
         lost.append("learned φ")

@@ -1,4 +1,4 @@
-"""Who else holds a model's parameters: optimizers and averaged copies made before a change."""
+"""Optimizers and averaged copies of a model that were made before a change of its parameters."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch.optim.swa_utils import AveragedModel
 
 
 class StaleOptimizers:
-    """The parameters of a model before a change, to be compared with those after it."""
+    """The parameters of a model before a change, for comparison with those after it."""
 
     def __init__(self, model: nn.Module) -> None:
         self._before = {id(parameter): parameter for parameter in model.parameters()}
         self._names = set(model.state_dict())
 
     def notes(self, model: nn.Module) -> list[str]:
-        """What the user must do about optimizers and averaged copies that are alive."""
+        """Notes on the existing optimizers and averaged copies that the user must create again."""
         after = {id(parameter) for parameter in model.parameters()}
         gone, new = self._before.keys() - after, after - self._before.keys()
         renamed = set(model.state_dict()) != self._names
@@ -29,9 +29,9 @@ class StaleOptimizers:
                 held = {id(p) for group in holder.param_groups for p in group["params"]}
                 if held & self._before.keys() and (held & gone or new - held):
                     notes.append(
-                        f"{type(holder).__name__} was made before: it holds {len(held & gone)} parameters that are no "
-                        f"longer in the model and lacks {len(new - held)} new ones; make it anew"
+                        f"{type(holder).__name__} was made before this change: it holds {len(held & gone)} parameters "
+                        f"that are no longer in the model and lacks {len(new - held)} new ones; create it again"
                     )
             elif issubclass(type(holder), AveragedModel) and renamed and set(holder.module.state_dict()) == self._names:
-                notes.append("an AveragedModel was copied from the model before: make it anew, or convert it too")
+                notes.append("an AveragedModel was copied from the old model: create it again, or convert it too")
         return notes

@@ -18,8 +18,8 @@ from .report import Change, Left, Report
 class StatAccumulator:
     """Pooled statistics of the values that reach one norm.
 
-    Mean and variance are added up batch by batch. Other centers and spreads have no such sums: the inputs are kept, and
-    the layer itself measures them as one batch. Instance statistics are averages over instances, and add up again.
+    Mean and variance are pooled batch by batch. Other centers and spreads cannot be pooled: the inputs are kept, and
+    the layer itself measures them as one batch. Instance statistics are averages over instances, which can be pooled.
 
     Args:
         name: of the norm in its model.
@@ -32,7 +32,8 @@ class StatAccumulator:
         self.shadow = measuring_copy(layer)
         layout = layout_of(layer)
         self.per_instance = layout is not None and layout.axes == "instance"
-        # Within one sample there is nobody to judge it by; one that is not finite is left out of the average.
+        # An instance norm sees each sample alone and cannot compare it; one that is not finite is left out of the
+        # average.
         self.drops_broken, self.broken = self.per_instance and guard is not None, 0
         k = guard if guard is not None or not is_ours(layer) else getattr(layer, "guard", None)
         self.guard = None if self.per_instance or k is None else InputGuard(k)
@@ -46,57 +47,56 @@ class StatAccumulator:
         self._moments = PooledMoments()
         self._averaged = 0.0
 
-    def count(self, x: Tensor, share: Tensor | None) -> None:
-        """Size and plain moments of a batch; all layers need them, once."""
+    def count(self, x: Tensor, element_weight: Tensor | None) -> None:
+        """Add the size and the plain moments of a batch: every layer needs them, once."""
         if self.drops_broken:
-            x, share = self._finite_instances(x, share)
+            x, element_weight = self._finite_instances(x, element_weight)
             if not len(x):
                 return
         self.batches += 1
-        self.bytes += size_of(x, share)
+        self.bytes += size_of(x, element_weight)
         x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         self.values += x.shape[0] if self.per_instance else x.numel() // x.shape[1]
         if self.per_instance:
             self.is_finite = self.is_finite and bool(x.isfinite().all())
             self.shadow.momentum = x.shape[0] / self.values
-            self.shadow(x, **({} if share is None else {"element_weight": share}))
+            self.shadow(x, **({} if element_weight is None else {"element_weight": element_weight}))
             return
-        self._moments.add(x, share)
+        self._moments.add(x, element_weight)
 
-    def _finite_instances(self, x: Tensor, share: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        values = x if share is None else torch.where(share > 0, x, 0.0)
+    def _finite_instances(self, x: Tensor, element_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        values = x if element_weight is None else torch.where(element_weight > 0, x, 0.0)
         finite = values.isfinite().flatten(1).all(1)
         self.broken += int((~finite).sum())
-        return x[finite], None if share is None else share[finite]
+        return x[finite], None if element_weight is None else element_weight[finite]
 
-    def keep(self, x: Tensor, share: Tensor | None) -> None:
-        """The inputs themselves, channel by channel."""
+    def keep(self, x: Tensor, element_weight: Tensor | None) -> None:
+        """Keep the inputs themselves, channel by channel."""
         assert self.kept is not None
-        self.kept.append((_by_channel(x), None if share is None else _by_channel(share.expand_as(x))))
+        self.kept.append((_by_channel(x), None if element_weight is None else _by_channel(element_weight.expand_as(x))))
 
-    def average(self, x: Tensor, share: Tensor | None) -> None:
-        """One batch of an average that counts batches by their values."""
-        own = float((x.numel() if share is None else share.sum()) / x.shape[1])
+    def average(self, x: Tensor, element_weight: Tensor | None) -> None:
+        """Add a batch to an average in which each batch counts by its number of values."""
+        own = float((x.numel() if element_weight is None else element_weight.sum()) / x.shape[1])
         self._averaged += own
         self.shadow.momentum = own / self._averaged
-        self.shadow(x, **({} if share is None else {"element_weight": share}))
+        self.shadow(x, **({} if element_weight is None else {"element_weight": element_weight}))
 
     def finish(self) -> None:
-        """Measure the inputs that were kept, and let them go."""
+        """Measure the inputs that were kept, and release them."""
         if not self.kept:
             return
         values = torch.cat([x for x, _ in self.kept], 1)
-        shares = [share for _, share in self.kept]
         whole = None
-        if any(share is not None for share in shares):
-            whole = torch.cat([torch.ones_like(x) if share is None else share.to(x) for x, share in self.kept], 1)
+        if any(weight is not None for _, weight in self.kept):
+            whole = torch.cat([torch.ones_like(x) if weight is None else weight.to(x) for x, weight in self.kept], 1)
         self.kept = None
         shape = [1, len(values), *[1] * (self.layer.spatial_dims - 1), values.shape[1]]
         self.shadow.momentum = 1.0
         self.shadow(values.view(shape), **({} if whole is None else {"element_weight": whole.view(shape)}))
 
     def commit(self, report: Report) -> None:
-        """The measured statistics into the layer's own buffers, or the reason why not."""
+        """Write the measured statistics into the layer's buffers, or report why that is not possible."""
         kind = type(self.layer).__name__
         if not self.batches:
             seen = self.broken or (self.guard.samples if self.guard is not None else 0)
@@ -127,19 +127,19 @@ class StatAccumulator:
         if self.averages:
             size = f"{self.bytes / 1e9:.3g} GB"
             notes.append(f"center averaged over batches: its inputs take {size}, more than memory allows")
-        counted = f"{self.values} {what} in {self.batches} batches"
+        counted = f"{self.values} {what} in {self.batches} {'batch' if self.batches == 1 else 'batches'}"
         report.changed.append(Change(self.name or "(model)", kind, counted, "; ".join(notes)))
 
 
-def share_of(x: Tensor, kwargs: dict[str, Any]) -> Tensor | None:
-    """How much each value counts, as the layer was told."""
-    share: Tensor | None = kwargs.get("mask") if kwargs.get("mask") is not None else kwargs.get("element_weight")
-    return None if share is None else share.expand_as(x)
+def element_weight_of(x: Tensor, kwargs: dict[str, Any]) -> Tensor | None:
+    """The mask or the element weights that the layer was called with, in the shape of x."""
+    given: Tensor | None = kwargs.get("mask") if kwargs.get("mask") is not None else kwargs.get("element_weight")
+    return None if given is None else given.expand_as(x)
 
 
-def size_of(x: Tensor, share: Tensor | None) -> int:
-    """Bytes that it takes to keep a batch."""
-    return x.numel() * x.element_size() * (1 if share is None else 2)
+def size_of(x: Tensor, element_weight: Tensor | None) -> int:
+    """Bytes needed to keep a batch."""
+    return x.numel() * x.element_size() * (1 if element_weight is None else 2)
 
 
 def _has_plain_moments(layer: Any) -> bool:
@@ -148,7 +148,7 @@ def _has_plain_moments(layer: Any) -> bool:
 
 
 def measuring_copy(layer: nn.Module) -> Any:
-    """A copy that measures in the layer's stead, without its hooks: what reaches this process, judged already."""
+    """A copy that measures for the layer, without its hooks, guard and process group: its input is judged already."""
     alone: dict[str, Any] = {
         name: layer.__dict__[name] for name in ("process_group", "guard") if name in layer.__dict__
     }
@@ -168,6 +168,6 @@ def measuring_copy(layer: nn.Module) -> Any:
 
 
 def _by_channel(x: Tensor) -> Tensor:
-    """The values as rows of channels; a copy, since the model may yet change x in place."""
+    """The values as rows of channels; a copy, since the model may still change x in place."""
     rows = x.movedim(1, 0).flatten(1)
     return rows.clone() if rows.data_ptr() == x.data_ptr() else rows

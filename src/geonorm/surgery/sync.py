@@ -15,21 +15,21 @@ _TORCH_WITHIN_A_SAMPLE = (nn.RMSNorm, nn.LocalResponseNorm)
 
 
 def sync(model: nn.Module, process_group: Group | None = None, where: Where = None) -> Report:
-    """Let the norms over the batch take their statistics over all processes of a group, in place.
+    """Compute the statistics of norms over the batch over all processes of a group, in place.
 
-        c, s of the batches of all processes together        in training; evaluation asks nobody
+        c, s of the batches of all processes together        in training; evaluation needs no communication
 
     Works on any backend, gloo on CPU included. AugNorm and POP-Norm over the batch get the group; torch's BatchNorm
     becomes a layer of this library with φ=2, which does the same on any device. Batches may differ in size and may be
-    empty: every value counts once. What travels is a few numbers per channel. Norms within a sample are left. A norm
-    that this library does not know raises, and nothing has changed then.
+    empty: every value counts once. Only a few numbers per channel are exchanged. Norms within a sample are left. A norm
+    that this library does not know raises an error, and the model is unchanged.
 
     All processes must run the same layers in the same order, forward and backward. Gradients of parameters are those
-    of each process's own values, as DistributedDataParallel expects. Wrap the model after this.
+    of each process's own values, as DistributedDataParallel expects. Wrap the model after the call.
 
     Args:
         model: any model.
-        process_group: a ``torch.distributed`` group or its name; torch's default group if it is not given, which may
+        process_group: a ``torch.distributed`` group or its name; by default torch's default group, which may
             be initialized later.
         where: which norms: a name pattern, several, or a function of (name, module). All by default.
 
@@ -71,7 +71,7 @@ def sync(model: nn.Module, process_group: Group | None = None, where: Where = No
 
 
 def unsync(model: nn.Module, where: Where = None) -> Report:
-    """Let every process take its own statistics again; the inverse of ``sync``.
+    """Compute statistics in each process alone again; the inverse of ``sync``.
 
     Layers that were torch's BatchNorm stay as layers of this library with φ=2; ``geonorm.revert`` puts torch's back.
 
@@ -104,7 +104,7 @@ def _axes(module: nn.Module) -> str | None:
 
 
 def _why_not(module: nn.Module) -> str:
-    """Why nobody can be sure what a norm does; empty if it is known."""
+    """Why it is not known what a norm does; empty if it is known."""
     described = description_of(module) if is_ours(module) else None
     known = described.known if described else next((k for k in _TORCH_WITHIN_A_SAMPLE if isinstance(module, k)), None)
     if known is not None:
@@ -116,7 +116,7 @@ def _why_not(module: nn.Module) -> str:
 
 
 def _check_known(norms: list[tuple[str, nn.Module]]) -> None:
-    """Every norm is one that is known here, or one whose groups surely lie within a sample."""
+    """Raise unless every norm is known here, or certainly normalizes within each sample."""
     for name, module in norms:
         reason = _why_not(module)
         if reason:

@@ -1,4 +1,4 @@
-"""What a user has hung on a norm: attributes, parameters, buffers and modules that its class does not make."""
+"""Attributes that a user has added to a norm: whatever its class does not create, parameters and buffers included."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ITS_OWN = ("_compiled_call_impl", "_geonorm_trained", RECORD)
 
 
 def carry_user_attributes(old: nn.Module, new: nn.Module) -> list[str]:
-    """Hand them over to a replacement, the same objects; the names of those that it uses otherwise itself."""
+    """Move them to a replacement, the same objects; returns the names that mean something else there."""
     made, reserved = _made_by_class(old), _made_by_class(new)
     lost = []
     for registry in (*_REGISTRIES, "__dict__"):
@@ -31,8 +31,8 @@ def carry_user_attributes(old: nn.Module, new: nn.Module) -> list[str]:
 
 
 def _made_by_class(module: nn.Module) -> set[str]:
-    """Names that any module of this kind has."""
+    """The attributes that any module of this kind has."""
     with torch.device("meta"):
         fresh = NormPlaceholder(False) if isinstance(module, NormPlaceholder) else fresh_like(module)
-    made = module if fresh is None else fresh  # nothing is known to hang on a stranger
+    made = module if fresh is None else fresh  # an unknown class: all its attributes count as its own
     return set(_ITS_OWN).union(made.__dict__, *(made.__dict__[registry] for registry in _REGISTRIES))

@@ -1,4 +1,4 @@
-"""``wrap_like``: a replacement that does around itself what the replaced module's own forward did around its norm."""
+"""``wrap_like``: a replacement that also does what the replaced module's own forward did besides normalizing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..introspect.layouts import ACTIVATED, BOTH, CHANNELS_FIRST, own_forward
 
 
 def wrap_like(new: nn.Module, old: nn.Module) -> None:
-    """Give a replacement what the old module's own forward did around the norm."""
+    """Add to a replacement, as hooks, what the old module's own forward did before and after normalizing."""
     form = own_forward(old)
     if form in (CHANNELS_FIRST, BOTH) and not isinstance(new, nn.Identity):
         new.register_forward_pre_hook(_channels_to_the_end)

@@ -56,7 +56,7 @@ def test_right(compact: tuple[Path, np.ndarray]) -> None:
 @pytest.mark.parametrize("action", [corrupt_files.truncate, corrupt_files.replace_with_web_page])
 def test_damaged_images(compact: tuple[Path, np.ndarray], name: str, action) -> None:
     action(compact[0] / name)
-    with pytest.raises(DataError, match=rf"{name} is no image or is damaged .*: fetch it again"):
+    with pytest.raises(DataError, match=rf"{name} is not an image, or is damaged .*: fetch it again"):
         load("cifar10")
 
 
@@ -85,7 +85,7 @@ def test_damaged_labels(compact: tuple[Path, np.ndarray], action) -> None:
 
 def test_labels_with_objects_are_not_unpickled(compact: tuple[Path, np.ndarray]) -> None:
     np.save(compact[0] / "train_labels.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match=r"no \.npy file of numbers"):
+    with pytest.raises(DataError, match=r"not an \.npy file of numbers"):
         load("cifar10")
 
 
@@ -160,12 +160,12 @@ def test_a_model_is_tested_on_the_official_corruptions(corrupted: tuple[Path, np
 @pytest.mark.parametrize(
     ("name", "action", "message"),
     [
-        ("fog.npy", corrupt_files.truncate, "no .npy file of numbers or is damaged"),
-        ("fog.npy", lambda path: corrupt_files.flip_bit(path, 0), "no .npy file of numbers or is damaged"),
-        ("fog.npy", corrupt_files.replace_with_web_page, "no .npy file of numbers or is damaged"),
+        ("fog.npy", corrupt_files.truncate, "not an .npy file of numbers, or is damaged"),
+        ("fog.npy", lambda path: corrupt_files.flip_bit(path, 0), "not an .npy file of numbers, or is damaged"),
+        ("fog.npy", corrupt_files.replace_with_web_page, "not an .npy file of numbers, or is damaged"),
         ("fog.npy", lambda path: np.save(path, np.zeros((4, 32, 32, 3))), r"expected uint8 of \(20, 32, 32, 3\)"),
         ("fog.npy", Path.unlink, "fog.npy is missing"),
-        ("labels.npy", corrupt_files.truncate, "no .npy file"),
+        ("labels.npy", corrupt_files.truncate, "not an .npy file"),
         (
             "labels.npy",
             lambda path: corrupt_files.flip_bit(path, 0.95, 0),

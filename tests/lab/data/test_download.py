@@ -98,12 +98,12 @@ def test_right(server: Server, tmp_path: Path, mode: str) -> None:
     ("content", "digest", "message"),
     [
         (packed({"set/a": b"one"}), "0" * 32, r"has md5 .*, expected 0{32} \(this test\): nothing was kept"),
-        (b"<html>blocked</html>", None, "no tar archive or is damaged"),
-        (packed({"set/a": bytes(range(256)) * 400})[:-40], None, "no tar archive or is damaged"),
-        (packed({"other/a": b"one"}), None, "holds no folder set"),
-        (packed({"set/a": b"one", "../escaped": b"two"}), None, r"'../escaped', which is no plain file inside it"),
-        (packed({"/escaped": b"two"}), None, "no plain file inside it"),
-        (packed({"set/../../escaped": b"two"}), None, "no plain file inside it"),
+        (b"<html>blocked</html>", None, "not a tar archive, or is damaged"),
+        (packed({"set/a": bytes(range(256)) * 400})[:-40], None, "not a tar archive, or is damaged"),
+        (packed({"other/a": b"one"}), None, "contains no folder set"),
+        (packed({"set/a": b"one", "../escaped": b"two"}), None, r"'../escaped', which is not a plain file inside it"),
+        (packed({"/escaped": b"two"}), None, "not a plain file inside it"),
+        (packed({"set/../../escaped": b"two"}), None, "not a plain file inside it"),
     ],
     # Named: an archive carries the time of its making, and every worker must see the same names.
     ids=["checksum", "page", "truncated", "another folder", "beside", "absolute", "beside, deep"],
@@ -122,7 +122,7 @@ def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
         member = tarfile.TarInfo("set/a")
         member.type, member.linkname = kind, "/etc/passwd"
         archive.addfile(member)
-    with pytest.raises(DataError, match="no plain file inside it: not unpacked"):
+    with pytest.raises(DataError, match="not a plain file inside it: not unpacked"):
         unpack(file, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -137,7 +137,7 @@ def test_truncated_on_the_way(server: Server, tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written(server: Server, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
-    with pytest.raises(DataError, match=r"cannot write to .*data .*: make room, or set GEONORM_DATA"):
+    with pytest.raises(DataError, match=r"cannot write to .*data .*: free space, or set GEONORM_DATA"):
         fetch(offer(server, packed({"set/a": b"one"})), tmp_path / "data")
     assert server.asked == 0
 
@@ -184,7 +184,7 @@ def test_no_room_to_unpack(server: Server, tmp_path: Path, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tarfile.TarFile, "extractall", full)
-    with pytest.raises(DataError, match=r"cannot write to .*No space left.*make room"):
+    with pytest.raises(DataError, match=r"cannot write to .*No space left.*free space"):
         fetch(offer(server, packed({"set/a": b"one"})), tmp_path / "data")
     assert left_in(tmp_path / "data") == []
 
@@ -202,7 +202,7 @@ def test_through_load(server: Server, folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(ARCHIVES, "cifar10", archive._replace(makes="cifar-10-batches-py"))
     with pytest.raises(DataError, match="not at hand"):
         load("cifar10")
-    with pytest.raises(DataError, match=r"data_batch_1 is damaged or another file: its MD5"):
+    with pytest.raises(DataError, match=r"data_batch_1 is damaged or a different file: its MD5"):
         load("cifar10", download=True)
     assert (folder / "cifar-10-batches-py" / "data_batch_1").read_bytes() == b"not it"
 

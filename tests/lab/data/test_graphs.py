@@ -59,19 +59,19 @@ def test_folds(collection: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "action", "message"),
     [
-        ("A", corrupt_files.truncate, "edge in one direction only|no list of whole numbers|different lengths"),
-        ("A", corrupt_files.flip_bit, "no list of whole numbers or is damaged"),
+        ("A", corrupt_files.truncate, "edge in one direction only|not a list of whole numbers|different lengths"),
+        ("A", corrupt_files.flip_bit, "not a list of whole numbers, or is damaged"),
         (
             "A",
             lambda path: corrupt_files.flip_bit(path, 0.3, 1),
-            "A.txt (has an edge|does not list)|no list of whole numbers",
+            "A.txt (has an edge|does not list)|not a list of whole numbers",
         ),
-        ("A", corrupt_files.replace_with_web_page, "no list of whole numbers"),
+        ("A", corrupt_files.replace_with_web_page, "not a list of whole numbers"),
         ("graph_indicator", corrupt_files.truncate, "does not list pairs|does not number"),
         (
             "graph_indicator",
             lambda path: corrupt_files.flip_bit(path, 0.5, 2),
-            "does not number|no list of whole numbers",
+            "does not number|not a list of whole numbers",
         ),
         ("graph_indicator", Path.unlink, "graph_indicator.txt is missing"),
         ("graph_labels", corrupt_files.truncate, "does not number"),
@@ -127,9 +127,9 @@ def test_one_file(one_file: Path) -> None:
     ("name", "action", "message"),
     [
         ("MUTAG.txt", corrupt_files.truncate, "it ends too early|has neighbours|not enough values"),
-        ("MUTAG.txt", corrupt_files.flip_bit, "no text of whole numbers or is damaged"),
-        ("MUTAG.txt", corrupt_files.replace_with_web_page, "no text of whole numbers or is damaged"),
-        ("MUTAG.txt", lambda path: path.write_text(path.read_text() + "2 5\n"), "goes on after its 20 graphs"),
+        ("MUTAG.txt", corrupt_files.flip_bit, "not a text of whole numbers, or is damaged"),
+        ("MUTAG.txt", corrupt_files.replace_with_web_page, "not a text of whole numbers, or is damaged"),
+        ("MUTAG.txt", lambda path: path.write_text(path.read_text() + "2 5\n"), "continues after its 20 graphs"),
         ("MUTAG.txt", lambda path: path.write_text("1\n1 0\n3 1 8\n"), r"has neighbours \[8\]"),
         ("MUTAG.txt", Path.unlink, "mutag is not at hand"),
         ("10fold_test_idx.txt", corrupt_files.truncate, "does not hold 10 lines"),

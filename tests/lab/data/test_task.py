@@ -81,7 +81,7 @@ def test_subpopulations() -> None:
     assert abs(right - 0.8413) < 0.03
     assert (task.test.groups[:, 1] | task.test.groups[:, 3]).float().mean() == 0.5
     assert torch.equal(task.train.x, load("subpopulations", train_size=4000, test_size=4000, minority=0.1).train.x)
-    with pytest.raises(ValueError, match="expected minority to be a share"):
+    with pytest.raises(ValueError, match="expected minority to be a fraction"):
         load("subpopulations", minority=2)
 
 
@@ -117,13 +117,13 @@ def test_unknown_names_and_options(folder: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ValueError, match="train_size to be a whole number from 2"):
         load("subpopulations", train_size=0)
     monkeypatch.setenv("GEONORM_DATA", str(folder / "nowhere"))
-    with pytest.raises(DataError, match=r"GEONORM_DATA names .*nowhere, which is no folder"):
+    with pytest.raises(DataError, match=r"GEONORM_DATA names .*nowhere, which is not a folder"):
         load("mutag")
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(
-        ImportError, match=r"scikit-learn is needed here and not installed: pip install 'geonorm\[lab\]'"
+        ImportError, match=r"scikit-learn is needed here but not installed: pip install 'geonorm\[lab\]'"
     ):
         load("digits")

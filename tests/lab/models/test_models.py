@@ -168,7 +168,7 @@ def test_an_empty_graph_at_the_end_has_scores_too() -> None:
         (lambda: create_model("resnet20", input_shape=(64,)), "expected input_shape like"),
         (lambda: create_model("resnet20", mean=[0.5]), "both mean and std"),
         (lambda: create_model("resnet20", mean=[0.5], std=[0.5, 1.0]), "one mean and one std > 0 per channel"),
-        (lambda: create_model("resnet20", width=0), "factors over 0"),
+        (lambda: create_model("resnet20", width=0), "factors above 0"),
         (lambda: create_model("resnet20", stem="imagenet"), "in the options of 'resnet20'"),
         (lambda: create_model("resnet18", stem="large"), "'cifar' or 'imagenet'"),
     ],

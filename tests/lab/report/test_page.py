@@ -48,7 +48,7 @@ def test_the_page_needs_nothing_else(path: Path, comparison: Comparison) -> None
     body = text[text.index("<main>") :]
     answer = body.index(escape(report.answer(comparison)))
     assert answer < body.index("1 of 80 runs are not finished") < body.index("<table") < body.index('class="plot"')
-    for part in ("Learning curves", "The learned exponent φ", "What a step costs", "What the norms are"):
+    for part in ("Learning curves", "The learned exponent φ", "Cost of a training step", "The norms"):
         assert f"<h2>{part}" in body
     assert body.count('<svg class="norm"') == len(NORMS)
 

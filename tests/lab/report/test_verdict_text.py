@@ -62,8 +62,8 @@ def rows(figures: dict[str, list[float]], path: Path, **more: Any) -> Comparison
 def test_far_apart_and_still_not_told_apart(tmp_path: Path) -> None:
     figures = {"bn": [95.0, 60.0, 96.0, 70.0, 97.0], "ln": [98.0, 97.0, 98.0, 98.0, 97.0], "gn": [95, 96, 60, 97, 95]}
     assert report.answer(rows(figures, tmp_path / "r.sqlite")) == (
-        "On clean data, accuracies go from 83.6 to 97.6 % (LayerNorm), but runs of the same norm vary too much to tell "
-        "them from BatchNorm (BatchNorm ± 17.4); more seeds may."
+        "On clean data, accuracies go from 83.6 to 97.6 % (LayerNorm), but runs of the same norm vary too much to "
+        "distinguish them from BatchNorm (BatchNorm ± 17.4); more seeds may help."
     )
 
 
@@ -120,9 +120,9 @@ def test_columns_that_are_not_told_are_counted(tmp_path: Path) -> None:
     ("norms", "seeds", "unfinished", "expected"),
     [
         (["bn", "ln"], 5, 10, "No run is finished yet."),
-        (["bn"], 5, 0, "On clean data, BatchNorm reaches 98.0 %, with nothing to compare it to yet."),
-        (["bn", "ln"], 1, 0, "one seed cannot tell an effect from chance."),
-        (["bn", "ln"], 2, 0, "two runs of each are too few to tell an effect from chance."),
+        (["bn"], 5, 0, "On clean data, BatchNorm reaches 98.0 %, with nothing to compare it with yet."),
+        (["bn", "ln"], 1, 0, "one seed cannot distinguish an effect from chance."),
+        (["bn", "ln"], 2, 0, "two runs of each are too few to distinguish an effect from chance."),
         (["bn", "ln"], 5, 0, "On clean data, both norms are within noise"),
     ],
 )
@@ -138,7 +138,7 @@ def texts(found: Comparison, severity: str) -> str:
 def test_cautions(tmp_path: Path) -> None:
     norms, corruptions = ["bn", "ln", "median"], ["clean", OFFSET]
     good = fake_comparison(tmp_path / "a.sqlite", norms, accuracies_around(LEVELS), corruptions=corruptions)
-    assert texts(good, "warning") == "In “clean” the differences are inside the noise: do not choose a norm by them."
+    assert texts(good, "warning") == "In “clean” the differences are within noise: do not choose a norm by them."
     assert "not for the 2 columns" in texts(good, "note")
     assert "one test sample of 360 is 0.28 points" in texts(good, "note")
     few = fake_comparison(
@@ -157,9 +157,7 @@ def test_diverged_runs_are_told_and_do_not_win(tmp_path: Path) -> None:
         return math.nan if (norm, seed) == ("ln", 3) else {"bn": 0.5, "ln": 0.9 + 0.001 * seed**2}[norm]
 
     found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln"], accuracy)
-    assert "1 of 10 runs diverged, their loss is no longer a number: ln on clean with seed 3." in texts(
-        found, "warning"
-    )
+    assert "1 of 10 runs diverged: their loss is not finite (ln on clean with seed 3)." in texts(found, "warning")
     assert "; higher, but over fewer runs: LayerNorm (90.5 % over 4)" in report.answer(found)
     exploded = fake_comparison(tmp_path / "s.sqlite", ["bn"], accuracies_around(LEVELS), loss=math.inf)
     assert "5 of 5 runs diverged" in texts(exploded, "warning")

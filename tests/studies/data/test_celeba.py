@@ -85,7 +85,7 @@ def test_counts_are_checked(faces: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("list_attr_celeba.txt", corrupt_files.truncate, r"truncated|expected a file name and 7 times 1 or -1"),
         ("list_attr_celeba.txt", lambda path: corrupt_files.flip_bit(path, 0.7), "missing or damaged"),
-        ("list_attr_celeba.txt", corrupt_files.replace_with_web_page, "another file"),
+        ("list_attr_celeba.txt", corrupt_files.replace_with_web_page, "a different file"),
         ("list_attr_celeba.txt", lambda path: path.write_text(""), "is empty"),
         ("list_attr_celeba.txt", Path.unlink, r"celeba is not at hand.*as torchvision's CelebA"),
         ("list_eval_partition.txt", corrupt_files.truncate, "does not list the same images"),
@@ -110,8 +110,8 @@ def test_a_wrong_sign_shows_in_the_counts(faces: Path) -> None:
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (corrupt_files.truncate, r"000001.jpg is no image or is damaged"),
-        (corrupt_files.replace_with_web_page, r"000001.jpg is no image or is damaged"),
+        (corrupt_files.truncate, r"000001.jpg is not an image, or is damaged"),
+        (corrupt_files.replace_with_web_page, r"000001.jpg is not an image, or is damaged"),
         (Path.unlink, r"000001.jpg is missing"),
     ],
 )

@@ -46,8 +46,8 @@ def test_compas(people: Path) -> None:
     ("action", "message"),
     [
         (corrupt_files.truncate, r"truncated"),
-        (corrupt_files.flip_bit, r"damaged, truncated or no table"),
-        (corrupt_files.replace_with_web_page, r"has no column|damaged, truncated or no table"),
+        (corrupt_files.flip_bit, r"damaged, truncated or not a table"),
+        (corrupt_files.replace_with_web_page, r"has no column|damaged, truncated or not a table"),
         (Path.unlink, r"compas is not at hand: looked for .* Fetch compas-scores-two-years.csv"),
     ],
 )
@@ -59,7 +59,7 @@ def test_damaged_compas(people: Path, action, message: str) -> None:
 
 def test_a_wrong_cell_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "compas-scores-two-years.csv").write_text(f"{COMPAS}\n1,Nale,40,Caucasian,0,0,1,2,F,1,0\n")
-    with pytest.raises(DataError, match="row 2: 'Nale' is no sex"):
+    with pytest.raises(DataError, match="row 2: 'Nale' is not a valid sex"):
         load("compas")
 
 
@@ -167,12 +167,12 @@ def test_civil_comments(comments: Path) -> None:
             lambda path: corrupt_files.truncate(path, 0.6),
             r"truncated|expected float of shape",
         ),
-        ("all_data_with_identities.csv", corrupt_files.flip_bit, "damaged, truncated or no table"),
+        ("all_data_with_identities.csv", corrupt_files.flip_bit, "damaged, truncated or not a table"),
         ("all_data_with_identities.csv", corrupt_files.replace_with_web_page, "has no column 'toxicity'"),
         ("all_data_with_identities.csv", Path.unlink, "civilcomments is not at hand"),
-        ("features.npy", corrupt_files.truncate, "features.npy is no .npy file of numbers or is damaged"),
-        ("features.npy", lambda path: corrupt_files.flip_bit(path, 0), "features.npy is no .npy file"),
-        ("features.npy", corrupt_files.replace_with_web_page, "features.npy is no .npy file"),
+        ("features.npy", corrupt_files.truncate, "features.npy is not an .npy file of numbers, or is damaged"),
+        ("features.npy", lambda path: corrupt_files.flip_bit(path, 0), "features.npy is not an .npy file"),
+        ("features.npy", corrupt_files.replace_with_web_page, "features.npy is not an .npy file"),
         ("features.npy", lambda path: np.save(path, np.zeros((5, 3))), r"expected float of shape \(12, features\)"),
         ("features.npy", Path.unlink, r"features.npy is missing. .*from any text encoder"),
     ],

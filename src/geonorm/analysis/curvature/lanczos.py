@@ -38,7 +38,7 @@ def lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tole
     """
     basis = [start / start.norm()]
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     ends = Ends(0.0, 0.0, 0.0, 0)
     for done in range(1, min(steps, start.numel()) + 1):
         image = product(basis[-1])
@@ -49,20 +49,20 @@ def lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tole
             for vector in basis:
                 image = image - (image @ vector) * vector
         rest = float(image.norm())
-        values, vectors = torch.linalg.eigh(_tridiagonal(diagonal, beside))
+        values, vectors = torch.linalg.eigh(_tridiagonal(diagonal, off_diagonal))
         largest_size = float(values.abs().max())
         error = rest * float(torch.maximum(vectors[-1, 0].abs(), vectors[-1, -1].abs()))
         ends = Ends(float(values[-1]), float(values[0]), error, done)
         if error <= tolerance * largest_size or rest <= torch.finfo(start.dtype).eps * largest_size:
             break
-        beside.append(rest)
+        off_diagonal.append(rest)
         basis.append(image / rest)
     return ends
 
 
-def _tridiagonal(diagonal: list[float], beside: list[float]) -> Tensor:
+def _tridiagonal(diagonal: list[float], off_diagonal: list[float]) -> Tensor:
     middle = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
-    if beside:
-        above = torch.diag(torch.tensor(beside, dtype=torch.float64), 1)
+    if off_diagonal:
+        above = torch.diag(torch.tensor(off_diagonal, dtype=torch.float64), 1)
         middle = middle + above + above.T
     return middle

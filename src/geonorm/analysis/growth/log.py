@@ -1,17 +1,20 @@
-"""Records of a monitor: kept, appended to a file line by line, sent to TensorBoard, and shown."""
+"""Records of a monitor: kept, appended to a file line by line, shown; their curves sent to a logger."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from ...html.result import Result, figure, plain
+from .curves import curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Send: TypeAlias = Callable[[dict[str, float], int], object]  # of (values, step)
 
 _KEYS = {"step", "loss", "weights", "norms"}
 _BEGINNING = '{"step":'
@@ -105,11 +108,14 @@ class Growth(Result):
 
 
 class Log:
-    """Keeps records, and writes them to a file and to TensorBoard."""
+    """Keeps records, writes them to a file, and passes their curves to a function and to TensorBoard."""
 
-    def __init__(self, file: str | Path | None, tensorboard: Any) -> None:
+    def __init__(self, file: str | Path | None, tensorboard: Any, log: Send | None) -> None:
+        if log is not None and not callable(log):
+            raise TypeError(f"expected log to be a function of (values, step), such as wandb.log (got {log!r})")
         self.records: list[dict[str, Any]] = []
         self.closed = False
+        self._send = log
         self._writer, self._owns_writer = _writer(tensorboard)
         self._file: IO[str] | None = None
         self.next_step = 0
@@ -128,9 +134,14 @@ class Log:
         if self._file is not None:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
+        if self._send is None and self._writer is None:
+            return
+        values = curves(record)
+        if self._send is not None:
+            self._send(values, record["step"])
         if self._writer is not None:
-            for tag, value in _scalars(record):
-                self._writer.add_scalar(tag, value, record["step"])
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, record["step"])
 
     def close(self) -> None:
         """Close the file and the writer."""
@@ -153,13 +164,3 @@ def _writer(tensorboard: Any) -> tuple[Any, bool]:
     except ImportError as error:
         raise ImportError("expected the tensorboard package for tensorboard=; pip install tensorboard") from error
     return SummaryWriter(str(tensorboard)), True
-
-
-def _scalars(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    if record["loss"] is not None:
-        yield "loss", record["loss"]
-    for kind in ("weights", "norms"):
-        for name, entry in record[kind].items():
-            for key, value in entry.items():
-                if isinstance(value, (int, float)):
-                    yield f"{key}/{name}", float(value)

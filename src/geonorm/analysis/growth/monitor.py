@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from ...introspect.invariance import Unit
 from ...introspect.scale_parts import parts_by_table, parts_of
 from ...introspect.select import check_model
-from .log import Growth, Log
+from .log import Growth, Log, Send
 from .norms import NormHook, norm_watches
 from .weights import WeightWatch
 
@@ -42,7 +42,9 @@ class Monitor:
             is no learning rate, no prediction and no equilibrium.
         every: record one step in this many, including the first.
         file: append each record to this file at once, as one line of JSON; step numbers continue from its last record.
-        tensorboard: a folder, or a ``SummaryWriter``, for the same values as curves; needs the tensorboard package.
+        log: a function of (values, step) that gets at most eight curves of each recorded step, such as ``wandb.log``
+            or ``mlflow.log_metrics``; ``geonorm.analysis.growth.curves.curves`` says which.
+        tensorboard: a folder, or a ``SummaryWriter``, for the same curves; needs the tensorboard package.
         units: the result of ``invariance``; by default the known table is used, without running the model.
 
     Examples:
@@ -69,6 +71,7 @@ class Monitor:
         *,
         every: int = 50,
         file: str | Path | None = None,
+        log: Send | None = None,
         tensorboard: Any = None,
         units: Iterable[Unit] | None = None,
     ) -> None:
@@ -81,7 +84,7 @@ class Monitor:
         self._norms = norm_watches(model)
         self._guards = [norm.guard for norm in self._norms if norm.guard is not None]
         self._optimizer, self._every = optimizer, every
-        self._log = Log(file, tensorboard)
+        self._log = Log(file, tensorboard, log)
         self._steps = self._log.next_step
         self._handles: list[Any] = []
         self._is_armed = False

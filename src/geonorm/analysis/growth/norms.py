@@ -16,7 +16,7 @@ from ...functional import guard
 from ...introspect.graph import trace
 from ...introspect.layouts import is_norm, is_ours, layout_of
 from ...introspect.shared_channels import TRANSPOSED, could_share_channels, dimensions_of_channels
-from ...surgery.stat_accumulator import share_of
+from ...surgery.stat_accumulator import element_weight_of
 from .guard import GuardWatch, is_guarded
 
 
@@ -84,7 +84,7 @@ class NormWatch:
         x = inputs[0] if inputs else kwargs.get("input")
         if not self.has_moments or not module.training or not isinstance(x, Tensor) or x.dim() < 2 or not x.numel():
             return
-        if share_of(x, kwargs) is not None:  # padded values are not the norm's input
+        if element_weight_of(x, kwargs) is not None:  # padded values are not the norm's input
             return
         x = x.detach()
         if self.guard is not None and module.guard is not None:  # the norm uses the statistics after pulling

@@ -1,4 +1,4 @@
-"""Data: tasks by name, embedded or from files, and what makes them worse."""
+"""Data: tasks by name, embedded or from files, and corruptions of them."""
 
 from .corrupt import MINORITY_GROUPS, SPURIOUS_GROUPS, corrupt, corrupt_task
 from .degrade import DEGRADATIONS, degrade
@@ -29,3 +29,8 @@ __all__ = [
     "register",
     "sources",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -9,7 +9,7 @@ from .errors import DataError
 
 
 def check_md5(path: Path, expected: str, source: str) -> None:
-    """Raise unless a file is there and is what it should be.
+    """Raise unless a file exists and has the expected checksum.
 
     Args:
         path: the file.
@@ -24,6 +24,6 @@ def check_md5(path: Path, expected: str, source: str) -> None:
             checksum.update(chunk)
     if checksum.hexdigest() != expected:
         raise DataError(
-            f"{path} is damaged or another file: its MD5 is {checksum.hexdigest()}, expected {expected} ({source}). "
-            "Delete it and fetch it again."
+            f"{path} is damaged or a different file: its MD5 is {checksum.hexdigest()}, expected {expected} "
+            f"({source}). Delete it and fetch it again."
         )

@@ -57,7 +57,7 @@ OFFICIAL = {
         (50000, 10000),
     ),
 }
-# The mean is the one that many projects print for CIFAR-10 in full precision.
+# The mean that many projects publish for CIFAR-10, in full precision.
 COMPACT = {
     "cifar10": Mosaics(
         tuple(f"train_{i}.webp" for i in range(1, 6)),
@@ -70,7 +70,7 @@ COMPACT = {
 }
 _SUBSET, _WHOLE = "cifar100_subset", "cifar100"
 _CIFAR100 = ("cifar-100-python", "cifar100/cifar-100-python")
-# Folders of the official layout, and the marks of the compact one.
+# Folders of the official layout, and a file that identifies the compact one.
 PLACES = {
     "cifar10": ("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "cifar10/train_labels.npy"),
     _WHOLE: _CIFAR100,
@@ -79,7 +79,7 @@ PLACES = {
 
 
 def how(name: str) -> str:
-    """How to get the data."""
+    """Instructions for getting the data."""
     if name == _SUBSET:
         train, test = COMPACT[_SUBSET].per_class
         return f"{how(_WHOLE)} Of each of its classes {train} training and {test} test images are drawn."
@@ -100,9 +100,9 @@ def cifar(
 
     Args:
         name: ``"cifar10"``, ``"cifar100"`` or ``"cifar100_subset"``.
-        train_size, test_size: fewer samples, with equal shares of classes.
+        train_size, test_size: use fewer samples, with equal numbers of each class.
         seed: of drawing those.
-        download: fetch the official archive if the data are not at hand.
+        download: fetch the official archive if the data are missing.
         side: height and width; 16 averages squares of 2×2 pixels, for quick trials.
     """
     if side not in (8, 16, 32):

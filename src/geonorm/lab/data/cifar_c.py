@@ -42,9 +42,9 @@ def cifar10c(
     Args:
         corruption: the name of an .npy file.
         severity: 1 to 5.
-        train_size, test_size: fewer samples, with equal shares of classes.
+        train_size, test_size: use fewer samples, with equal numbers of each class.
         seed: of drawing those.
-        download: fetch the archives if the data are not at hand.
+        download: fetch the archives if the data are missing.
     """
     if look(PLACES) is None and download:
         fetch(ARCHIVES["cifar10c"], folders()[0])
@@ -69,7 +69,7 @@ def corrupted_images(corruption: str, severity: int, test_size: int | None = Non
 
 
 def opened(corruption: str) -> tuple[Any, Tensor]:
-    """The pixels of one kind, all severities, still on disk, and the labels that every severity shares; checked."""
+    """The pixels of one kind and all severities, memory-mapped, and the labels common to all severities; checked."""
     if corruption not in CORRUPTIONS:
         raise ValueError(f"unknown corruption {corruption!r}; known: {', '.join(CORRUPTIONS)}")
     path = find("cifar10c", PLACES, HOW)

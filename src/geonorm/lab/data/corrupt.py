@@ -1,4 +1,4 @@
-"""Corruptions of any samples: outliers, noise, wrong labels, a minority, an attribute that only seems to tell."""
+"""Corruptions of samples: outliers, noise, wrong labels, a minority, a spurious attribute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .task import Split, Task, statistics
 
-# Names of the two groups that a spurious attribute makes.
+# Names of the two groups by a spurious attribute.
 SPURIOUS_GROUPS = ("agrees", "disagrees")
 MINORITY_GROUPS = ("majority", "minority")
 _STRENGTHS = {
@@ -25,27 +25,27 @@ _STRENGTHS = {
 
 
 def corrupt(split: Split, kind: str, share: float = 0.1, seed: int = 0, strength: float | None = None) -> Split:
-    """Samples of which a share is corrupted; the originals stay as they are.
+    """Corrupt a fraction of the samples, in a copy.
 
         offset        x + strength·std             a sensor that saturates; strength 10
         gain          strength·x                   a wrong unit; 20
-        heavy_tails   x + strength·std·Cauchy      each value apart; 1
-        feature       one value of x = strength    the same place in all of them; 100
+        heavy_tails   x + strength·std·Cauchy      independently for each value; 1
+        feature       one value of x = strength    the same one in all samples; 100
         noise         x + strength·N(0, 1)         0.1
         stuck         every value of x = strength  a dead sensor, a white frame; 1
-        minority      strength·x                   valid, and in the samples for testing too; 6
-        labels        y replaced by another label, each as likely
-        spurious      an attribute that shows the label, but another one for the share; see below
+        minority      strength·x                   valid, and in the test samples too; 6
+        labels        y replaced by another label, all equally likely
+        spurious      an attribute that shows the label, but a wrong one in this fraction; see below
 
-    std is that of all values. A minority is ``gain`` that is not meant as a fault: the groups become
+    std is that of all values. A minority is ``gain`` that is not a fault: the groups become
     ``MINORITY_GROUPS``. The spurious attribute is a patch in the corner of images, a quarter of their width, as
-    bright as label/(classes − 1); features get it as one more column. All samples have it, the share has it wrong, and
+    bright as label/(classes − 1); features get one more column. All samples have it, it is wrong in the fraction, and
     the groups become ``SPURIOUS_GROUPS``.
 
     Args:
         split: samples that are tensors.
         kind: one of the above.
-        share: of the samples, chosen at random.
+        share: the fraction of corrupted samples, chosen at random.
         seed: of the choice and of the noise.
         strength: of the corruption.
 
@@ -74,10 +74,11 @@ def corrupt(split: Split, kind: str, share: float = 0.1, seed: int = 0, strength
 
 
 def corrupt_task(task: Task, kind: str, share: float = 0.1, seed: int = 0, strength: float | None = None) -> Task:
-    """A task whose training samples are corrupted; those for testing stay as they are.
+    """A task with corrupted training samples; the test samples stay clean.
 
-    A spurious attribute is part of every sample: test and validation samples have it too, half of them wrongly, so that
-    both groups are measured equally well. Of a minority, too, half of them are.
+    A spurious attribute is part of every sample: test and validation samples have it too, wrong in half of them, so
+        that
+    both groups are measured equally well. Likewise, half of the test samples belong to a minority.
 
     Args:
         task, kind, share, seed, strength: as in ``corrupt``.
@@ -113,7 +114,7 @@ def corrupt_task(task: Task, kind: str, share: float = 0.1, seed: int = 0, stren
 
 
 def _checked(split: Split, kind: str, share: float, strength: float | None) -> Tensor:
-    """The samples, if they can be corrupted so."""
+    """The samples; raises if this corruption does not apply to them."""
     if kind not in CORRUPTIONS:
         raise ValueError(f"unknown corruption {kind!r}; known: {', '.join(CORRUPTIONS)}")
     if not 0 <= share <= 1:
@@ -174,7 +175,7 @@ CORRUPTIONS = (*_ACTIONS, "labels", "spurious")
 
 
 def _other_labels(y: Tensor, chosen: Tensor, generator: torch.Generator) -> Tensor:
-    """Labels with some replaced by another one of those that occur."""
+    """Labels, with some replaced by another label that occurs."""
     labels, place = y.unique(return_inverse=True)
     if len(labels) < 2:
         raise ValueError("expected at least two different labels")
@@ -186,7 +187,7 @@ def _other_labels(y: Tensor, chosen: Tensor, generator: torch.Generator) -> Tens
 
 
 def _with_attribute(split: Split, x: Tensor, share: float, seed: int, largest: int) -> Split:
-    """``largest``: the label that is shown as 1."""
+    """Add the spurious attribute. ``largest``: the label that is shown as 1."""
     generator = torch.Generator().manual_seed(seed)
     shown = _other_labels(split.y, _chosen(split, share, generator), generator)
     value = shown.to(x.dtype) / max(1, largest)

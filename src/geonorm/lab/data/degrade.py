@@ -1,4 +1,4 @@
-"""Noise, blur, brightness and contrast at severities 1 to 5: of our own making, not the official CIFAR-10-C."""
+"""Noise, blur, brightness and contrast at severities 1 to 5: our own, not the official CIFAR-10-C."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from .task import Split
 
-# By severity: standard deviation of the noise; of the blur in pixels of a 32-pixel image; added brightness; share of
-# the contrast that stays.
+# By severity: standard deviation of the noise; of the blur in pixels of a 32-pixel image; added brightness; fraction of
+# the contrast that remains.
 DEGRADATIONS = {
     "noise": (0.04, 0.06, 0.08, 0.10, 0.14),
     "blur": (0.4, 0.6, 0.8, 1.1, 1.5),
@@ -21,7 +21,7 @@ DEGRADATIONS = {
 
 
 def degrade(split: Split, kind: str, severity: int, seed: int = 0) -> Split:
-    """Images made worse, all of them; values stay in [0, 1]. Not comparable with the official CIFAR-10-C.
+    """Degrade all images; values stay in [0, 1]. Not comparable with the official CIFAR-10-C.
 
     Args:
         split: images (float in [0, 1], NCHW) in memory.
@@ -62,7 +62,7 @@ def degrade(split: Split, kind: str, severity: int, seed: int = 0) -> Split:
 
 
 def _blur(x: Tensor, sigma: float) -> Tensor:
-    """Gaussian, along one axis and then the other; beyond the border the border goes on."""
+    """A Gaussian blur along one axis, then the other; the border pixels are repeated outside."""
     radius = math.ceil(3 * sigma)
     kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1) / sigma) ** 2)
     kernel = (kernel / kernel.sum()).to(x.dtype).view(1, 1, 1, -1)

@@ -1,4 +1,4 @@
-"""Archives from the network: checked against a published checksum before anything is read from them."""
+"""Downloaded archives, checked against a published checksum before anything is read from them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _TIMEOUT = 60.0
 
 
 class Archive(NamedTuple):
-    """A file that someone publishes together with a checksum.
+    """A published file with its checksum.
 
     Attributes:
-        url: where it is.
+        url: its address.
         algorithm, digest: the checksum.
         source: who published the checksum.
-        makes: the folder that appears when it is unpacked.
+        makes: the folder that unpacking it creates.
     """
 
     url: str
@@ -65,11 +65,11 @@ ARCHIVES = {
 
 
 def fetch(archive: Archive, folder: Path) -> Path:
-    """Download, check, unpack; returns the folder that was made.
+    """Download, check, unpack; returns the new folder.
 
     Args:
-        archive: what to get.
-        folder: where to put it; nothing appears in it before the checksum was right.
+        archive: the archive.
+        folder: where to put it; nothing is written there until the checksum is verified.
     """
     made = folder / archive.makes
     if made.exists():
@@ -81,23 +81,23 @@ def fetch(archive: Archive, folder: Path) -> Path:
             found = _download(archive, file)
             if found != archive.digest:
                 raise DataError(
-                    f"what {archive.url} sent has {archive.algorithm} {found}, expected {archive.digest} "
-                    f"({archive.source}): nothing was kept; try again, or fetch it elsewhere"
+                    f"the file from {archive.url} has {archive.algorithm} {found}, expected {archive.digest} "
+                    f"({archive.source}): nothing was kept; try again, or download it elsewhere"
                 )
             unpacked = Path(work) / "unpacked"
             unpack(file, unpacked)
             if not (unpacked / archive.makes).is_dir():
-                raise DataError(f"{archive.url} holds no folder {archive.makes}: fetch it by hand into {folder}")
+                raise DataError(f"{archive.url} contains no folder {archive.makes}: download it yourself into {folder}")
             _move(unpacked / archive.makes, made)
     except OSError as error:
         raise DataError(
-            f"cannot write to {folder} ({error}): make room, or set GEONORM_DATA to a folder that can be written"
+            f"cannot write to {folder} ({error}): free space, or set GEONORM_DATA to a writable folder"
         ) from error
     return made
 
 
 def _move(folder: Path, made: Path) -> None:
-    """Into place, unless another process was faster."""
+    """Move the folder into place, unless another process was faster."""
     try:
         os.replace(folder, made)
     except OSError:
@@ -120,7 +120,7 @@ def _download(archive: Archive, file: Path) -> str:
             advance(0)
     except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
         raise DataError(
-            f"cannot download {archive.url} ({error}): check the network, or fetch it elsewhere, unpack it, and set "
+            f"cannot download {archive.url} ({error}): check the network, or download it elsewhere, unpack it, and set "
             f"GEONORM_DATA to the folder that holds {archive.makes}"
         ) from error
     if got < length:
@@ -129,7 +129,7 @@ def _download(archive: Archive, file: Path) -> str:
 
 
 def _bar(length: int, what: str) -> Callable[[int], object]:
-    """A progress bar on stderr, if that is a terminal and tqdm is there; an advance of 0 ends it."""
+    """A progress bar on stderr, if that is a terminal and tqdm is installed; an advance of 0 ends it."""
     try:
         from tqdm.auto import tqdm
     except ImportError:
@@ -139,7 +139,7 @@ def _bar(length: int, what: str) -> Callable[[int], object]:
 
 
 def unpack(file: Path, folder: Path) -> None:
-    """A tar archive into a new folder. Refused if a member is a link or a device, or would land outside."""
+    """Unpack a tar archive into a new folder; refused if a member is a link or a device, or would be placed outside."""
     try:
         with tarfile.open(file) as archive:
             members = archive.getmembers()
@@ -147,7 +147,7 @@ def unpack(file: Path, folder: Path) -> None:
                 path = PurePosixPath(member.name)
                 if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
                     raise DataError(
-                        f"the archive holds {member.name!r}, which is no plain file inside it: not unpacked"
+                        f"the archive contains {member.name!r}, which is not a plain file inside it: not unpacked"
                     )
             safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
             archive.extractall(folder, members, **safe)  # type: ignore[arg-type]
@@ -155,4 +155,4 @@ def unpack(file: Path, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the archive
             raise
-        raise DataError(f"{file} is no tar archive or is damaged ({error}): fetch it again") from error
+        raise DataError(f"{file} is not a tar archive, or is damaged ({error}): fetch it again") from error

@@ -1,4 +1,4 @@
-"""Data that need no file: scikit-learn's digits, and a synthetic task with a shift between subpopulations."""
+"""Data without files: scikit-learn's digits, and a synthetic task with a shift between subpopulations."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def digits(test_share: float = 0.2, seed: int = 0) -> Task:
     """1797 handwritten digits of 8×8 pixels; part of scikit-learn.
 
     Args:
-        test_share: of the samples.
-        seed: of the split, which is not a published one.
+        test_share: the fraction of samples for testing.
+        seed: of the split, which is ours: no split is published.
     """
     check_share(test_share)
     found = require("sklearn.datasets", "scikit-learn").load_digits()
@@ -46,23 +46,23 @@ def subpopulations(
     signal: float = 1.0,
     seed: int = 0,
 ) -> Task:
-    """Two classes in 11 dimensions: ten that tell the class, and a louder one that only seems to.
+    """Two classes in 11 dimensions: ten informative ones, and a louder spurious one.
 
         x = (±signal/√10 + N(0, 1), ten times;  ±1 + N(0, 0.1²)) with the sign of the label
 
-    In the last dimension the sign is wrong for the minority. A model that follows it is right for the majority and
-    wrong for the minority, which the groups show. The best that the ten allow is Φ(signal) of the samples right.
+    In the last dimension the sign is wrong for the minority. A model that relies on it is right for the majority and
+    wrong for the minority, which the groups show. From the other ten, at best a fraction Φ(signal) can be classified.
 
     Args:
         train_size, test_size: number of samples.
-        minority, test_minority: share of samples whose last dimension disagrees with the label; half of the test
+        minority, test_minority: fraction of samples whose last dimension disagrees with the label; half of the test
             samples, so that every group is measured equally well.
         signal: distance of a class from the middle, in standard deviations.
         seed: of the samples.
     """
     for name, share in (("minority", minority), ("test_minority", test_minority)):
         if not 0 <= share <= 1:
-            raise ValueError(f"expected {name} to be a share from 0 to 1 (got {share})")
+            raise ValueError(f"expected {name} to be a fraction from 0 to 1 (got {share})")
     for name, size in (("train_size", train_size), ("test_size", test_size)):
         if size < 2:
             raise ValueError(f"expected {name} to be a whole number from 2 (got {size})")

@@ -1,7 +1,7 @@
-"""The one error of the loaders."""
+"""The error that all loaders raise."""
 
 from __future__ import annotations
 
 
 class DataError(ValueError):
-    """Data that are missing, damaged, incomplete or of another format: which file, what is wrong, what to do."""
+    """Data are missing, damaged, incomplete or in another format; the message says which file, why, and what to do."""

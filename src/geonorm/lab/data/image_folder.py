@@ -1,4 +1,4 @@
-"""Any set of images in ImageNet's layout: a folder per class in train/ and val/."""
+"""Images in ImageNet's layout: a folder per class in train/ and val/."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def image_folder(
     test_size: int | None = None,
     seed: int = 0,
 ) -> Task:
-    """Images by class; they stay in their files. Damaged ones show when they are read.
+    """Images by class; they stay in their files. A damaged image raises when it is read.
 
     Args:
         folder: with train/ and val/ inside; without it ``imagenet`` in the data folder.
         size: height and width of the images.
-        train_size, test_size: fewer samples, with equal shares of classes.
+        train_size, test_size: use fewer samples, with equal numbers of each class.
         seed: of drawing those.
     """
     root = find("image_folder", PLACES, HOW).parent if folder is None else Path(folder).expanduser()
     classes = sorted(path.name for path in _inside(root / "train") if path.is_dir())
     if not classes:
-        raise DataError(f"{root / 'train'} has no folders of classes in it. {HOW}")
+        raise DataError(f"{root / 'train'} contains no folders of classes. {HOW}")
     strange = {path.name for path in _inside(root / "val") if path.is_dir()} - set(classes)
     if strange:
         raise DataError(f"{root / 'val'} has classes that train lacks: {', '.join(sorted(strange)[:5])}")
@@ -49,7 +49,7 @@ def image_folder(
             inside = root / part / name
             files = sorted(path for path in _inside(inside) if path.suffix.lower() in _ENDINGS)
             if not files:
-                raise DataError(f"{inside} holds no images ({', '.join(sorted(_ENDINGS))}): unpack them again")
+                raise DataError(f"{inside} contains no images ({', '.join(sorted(_ENDINGS))}): unpack them again")
             paths += files
             labels += [label] * len(files)
         y = torch.tensor(labels)

@@ -1,4 +1,4 @@
-"""Images in files, read when they are asked for."""
+"""Images in files, read on access."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch import Tensor
 from ..extras import require
 from .errors import DataError
 
-# Of ImageNet's pixels, as torchvision's models and DORO's CelebA code have them: computing one's own would mean reading
-# all files.
+# Statistics of ImageNet's pixels, as used by torchvision's models and DORO's CelebA code: computing them for other
+# images would mean reading all files.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class ImageFiles:
-    """Many image files as one indexable thing: ``files[index]`` reads those at the places of an index tensor.
+    """Image files that can be indexed like a tensor: ``files[index]`` reads the images at the places in ``index``.
 
-    The shorter side is scaled to ``size`` and the middle is cut out.
+    The shorter side is scaled to ``size``, and the image is cropped at the center.
 
     Args:
         paths: of the images.
-        size: height and width of what is returned.
+        size: height and width of the returned images.
 
     Examples:
         >>> from geonorm.lab.data import ImageFiles
@@ -37,7 +37,7 @@ class ImageFiles:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Of the tensor that reading all would give."""
+        """The shape of the tensor of all images."""
         return (len(self.paths), 3, self.size, self.size)
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class ImageFiles:
         return torch.stack([self._read(self.paths[i]) for i in places.tolist()])
 
     def take_samples(self, index: Tensor) -> ImageFiles:
-        """Those at some places, still in files."""
+        """The images at some places, still in their files."""
         return ImageFiles([self.paths[i] for i in index.tolist()], self.size)
 
     def _read(self, path: Path | str) -> Tensor:
@@ -71,9 +71,9 @@ def open_image(path: Path) -> Any:
             return image.convert("RGB")
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing: unpack the images again") from error
-    # SyntaxError: pillow's word for a broken PNG; a flipped bit in the size makes an image too large to be true.
+    # Pillow raises SyntaxError for a broken PNG. A flipped bit in the size can make an image impossibly large.
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
-        raise DataError(f"{path} is no image or is damaged ({error}): fetch it again") from error
+        raise DataError(f"{path} is not an image, or is damaged ({error}): fetch it again") from error
 
 
 def as_tensor(image: Any) -> Tensor:

@@ -12,7 +12,7 @@ from .errors import DataError
 from .images import open_image
 
 _TILE = 32
-_AGAIN = "Fetch the folder again, all files of it are needed."
+_AGAIN = "Fetch the folder again; all of its files are needed."
 
 
 class Mosaics(NamedTuple):
@@ -59,12 +59,12 @@ def read_mosaics(folder: Path, layout: Mosaics) -> tuple[Any, Any, Any, Any]:
 
 
 def _read_tiles(path: Path) -> Any:
-    """Images of a mosaic, row by row, uint8, NCHW."""
+    """The tiles of a mosaic, row by row, uint8, NCHW."""
     numpy = require("numpy", "numpy")
     pixels = numpy.asarray(open_image(path))
     height, width = pixels.shape[:2]
     if height % _TILE or width % _TILE:
-        raise DataError(f"{path} is {width}×{height}, expected multiples of {_TILE}: it is another file. {_AGAIN}")
+        raise DataError(f"{path} is {width}×{height}, expected multiples of {_TILE}: it is a different file. {_AGAIN}")
     rows, columns = height // _TILE, width // _TILE
     tiles = pixels.reshape(rows, _TILE, columns, _TILE, 3).transpose(0, 2, 4, 1, 3)
     return tiles.reshape(rows * columns, 3, _TILE, _TILE)

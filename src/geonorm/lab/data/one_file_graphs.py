@@ -18,7 +18,7 @@ from .errors import DataError
 
 
 def read_graphs(path: Path) -> list[Any]:
-    """Graphs of torch_geometric; a node's feature is its tag, one column per tag in ascending order."""
+    """Graphs for torch_geometric; a node's feature is its tag, one column per tag in ascending order."""
     data = require("torch_geometric.data", "torch_geometric")
     numbers = iter(_lines(path))
     graphs: list[tuple[int, list[int], list[list[int]]]] = []
@@ -35,7 +35,7 @@ def read_graphs(path: Path) -> list[Any]:
         reason = "it ends too early" if isinstance(error, StopIteration) else str(error)
         raise DataError(f"{path} after graph {len(graphs)}: {reason}; truncated or damaged, fetch it again") from error
     if next(numbers, None) is not None:
-        raise DataError(f"{path} goes on after its {total} graphs: damaged, fetch it again")
+        raise DataError(f"{path} continues after its {total} graphs: damaged, fetch it again")
     tags = sorted({tag for _, own, _ in graphs for tag in own})
     labels = sorted({label for label, _, _ in graphs})
     column = {tag: i for i, tag in enumerate(tags)}
@@ -66,4 +66,4 @@ def _lines(path: Path) -> list[list[int]]:
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing: fetch it again") from error
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise DataError(f"{path} is no text of whole numbers or is damaged ({error}): fetch it again") from error
+        raise DataError(f"{path} is not a text of whole numbers, or is damaged ({error}): fetch it again") from error

@@ -1,4 +1,4 @@
-"""Where data lie: the folder that ``GEONORM_DATA`` names, then the cache."""
+"""Where data are looked up: the folder that ``GEONORM_DATA`` names, then the cache."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from .errors import DataError
 
 
 def cache() -> Path:
-    """The folder for downloads where ``GEONORM_DATA`` is not set."""
+    """The folder for downloads if ``GEONORM_DATA`` is not set."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geonorm"
 
 
 def folders() -> list[Path]:
-    """Where data are looked for, in order."""
+    """The folders that are searched for data, in order."""
     named = os.environ.get("GEONORM_DATA")
     if not named:
         return [cache()]
     folder = Path(named).expanduser()
     if not folder.is_dir():
-        raise DataError(f"GEONORM_DATA names {folder}, which is no folder: create it, or unset the variable")
+        raise DataError(f"GEONORM_DATA names {folder}, which is not a folder: create it, or unset the variable")
     return [folder, cache()]
 
 
 def look(candidates: Sequence[str]) -> Path | None:
-    """The first candidate that is there."""
+    """The first candidate that exists."""
     return next((path for folder in folders() for name in candidates if (path := folder / name).exists()), None)
 
 
 def find(name: str, candidates: Sequence[str], how: str) -> Path:
-    """The first candidate that is there.
+    """The first candidate that exists; raises if there is none.
 
     Args:
         name: of the data, for the message.
         candidates: paths inside a data folder, files or folders.
-        how: how to get the data, for the message.
+        how: instructions for getting the data, for the message.
     """
     path = look(candidates)
     if path is None:

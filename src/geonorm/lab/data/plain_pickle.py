@@ -1,4 +1,4 @@
-"""The pickles of CIFAR, read without running anything: dicts, lists, strings, numbers and arrays of bytes."""
+"""CIFAR's pickles, read without running any code: dicts, lists, strings, numbers and arrays of bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _ByteType:
 
 
 class _Maker:
-    """What a name in the pickle stands for; it has no attributes to overwrite."""
+    """A stand-in for a name in the pickle; it has no attributes to overwrite."""
 
     __slots__ = ("__weakref__",)
 
@@ -60,7 +60,7 @@ class _MakeType(_Maker):
 
 
 class _Plain(pickle.Unpickler):
-    """Knows three names, all of numpy, and none of them by its own code."""
+    """An unpickler that accepts three names, all from numpy, and replaces each by a stand-in."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
@@ -80,13 +80,13 @@ def read_plain(path: Path) -> dict[bytes, Any]:
     numpy = require("numpy", "numpy")
     try:
         found = _Plain(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-    except Exception as error:  # a damaged pickle can fail in any way
+    except Exception as error:  # a damaged pickle can raise anything
         raise DataError(
-            f"{path} is no plain pickle of bytes and lists, or is damaged ({type(error).__name__}: {error}). "
+            f"{path} is not a plain pickle of bytes and lists, or is damaged ({type(error).__name__}: {error}). "
             "Nothing in it was run; fetch it again."
         ) from error
     if not isinstance(found, dict):
-        raise DataError(f"{path} holds a {type(found).__name__}, expected a dict: it is another file")
+        raise DataError(f"{path} holds a {type(found).__name__}, expected a dict: it is a different file")
     return {
         key: numpy.frombuffer(value.content, numpy.uint8).reshape(value.shape) if isinstance(value, _Bytes) else value
         for key, value in found.items()

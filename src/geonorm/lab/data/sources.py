@@ -1,4 +1,4 @@
-"""All data by name: what they are, whether they are at hand, and how to get them."""
+"""All data by name: a description, whether they are at hand, and how to get them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Source(NamedTuple):
 
     Attributes:
         name: for ``load``.
-        line: what it is.
+        line: a description in one line.
         at_hand: whether it can be loaded now.
-        where: the file or folder that was found, or the places inside a data folder where it is looked for.
+        where: the file or folder that was found, or the places where it would be found.
         how: how to get it.
     """
 
@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What reading data whole has shown: whether they are good, and a line about them."""
+    """The result of reading all of a data set: whether it is good, and a line about it."""
 
     name: str
     good: bool
@@ -53,7 +53,7 @@ class _Known(NamedTuple):
 _KNOWN: dict[str, _Known] = {
     "digits": _Known("1797 digits of 8×8 pixels (scikit-learn)", embedded.digits),
     "subpopulations": _Known("two Gaussian classes, a spurious feature, a minority", embedded.subpopulations),
-    "stripes": _Known("images of stripes, made on the spot; their direction is the class", stripes.stripes),
+    "stripes": _Known("synthetic images of stripes; their direction is the class", stripes.stripes),
     **{
         name: _Known(
             line,
@@ -111,7 +111,7 @@ def sources() -> list[Source]:
 
 
 def find_source(name: str) -> Source:
-    """One set of data, and where it is now."""
+    """One set of data, with its current location."""
     check_name(name)
     known = _KNOWN[name]
     if not known.places:
@@ -122,7 +122,7 @@ def find_source(name: str) -> Source:
 
 
 def fetch(name: str) -> Source:
-    """Download data whose checksum someone else has published; does nothing if they are at hand.
+    """Download data that have a published checksum; does nothing if they are at hand.
 
     Args:
         name: see ``sources()``.
@@ -131,13 +131,13 @@ def fetch(name: str) -> Source:
     if source.at_hand:
         return source
     if name not in ARCHIVES:
-        raise DataError(f"{name} cannot be fetched for you. {source.how}")
+        raise DataError(f"{name} cannot be downloaded automatically. {source.how}")
     download(ARCHIVES[name], folders()[0])
     return find_source(name)
 
 
 def check(name: str) -> Checked:
-    """Read data whole; checksums and counts are compared where they are known.
+    """Read all of a data set; checksums and counts are verified where they are known.
 
     Args:
         name: see ``sources()``.
@@ -162,7 +162,7 @@ def load(name: str, **options: Any) -> Task:
 
     Args:
         name: see ``sources()``.
-        options: of the set, such as ``train_size`` and ``seed``; ``download=True`` where a published checksum is known.
+        options: of the set, such as ``train_size`` and ``seed``; ``download=True`` if a published checksum is known.
 
     Examples:
         >>> from geonorm.lab.data import load
@@ -175,7 +175,7 @@ def load(name: str, **options: Any) -> Task:
 
 
 def check_name(name: str, options: Collection[str] = ()) -> None:
-    """Raise if there are no such data, or they have no such option; the closest name is told."""
+    """Raise for an unknown name or option, with the closest known one."""
     if name not in _KNOWN:
         elsewhere = import_if_of_studies("data", name)
         if name not in _KNOWN:

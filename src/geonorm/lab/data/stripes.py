@@ -1,4 +1,4 @@
-"""Images made on the spot: stripes in noise, for networks that need images where none are at hand."""
+"""Synthetic images of stripes in noise, to test image networks without a data set."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .task import Split, Task, statistics
 def stripes(
     train_size: int = 512, test_size: int = 256, classes: int = 4, side: int = 32, noise: float = 0.2, seed: int = 0
 ) -> Task:
-    """RGB images of stripes whose direction is the class; width, phase and colour are drawn.
+    """RGB images of stripes whose direction is the class; width, phase and colour are random.
 
-    Coarse and fine stripes of each class are its groups.
+    The groups of each class are coarse and fine stripes.
 
     Args:
         train_size, test_size: number of samples.
         classes: number of directions, evenly spread.
         side: height and width in pixels.
-        noise: its standard deviation.
+        noise: standard deviation of the noise.
         seed: of the samples.
     """
     for name, size in (("train_size", train_size), ("test_size", test_size), ("classes", classes)):

@@ -1,4 +1,4 @@
-"""A learning task: samples to train on and samples to test on, with labels and groups."""
+"""A learning task: training and test samples, with labels and groups."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Split:
     """Samples with their labels.
 
     Attributes:
-        x: a tensor with samples along dimension 0 (images float32 in [0, 1], NCHW); ``ImageFiles`` for images that are
-            read when they are asked for; or a list of torch_geometric graphs.
+        x: a tensor with samples along dimension 0 (images float32 in [0, 1], NCHW); ``ImageFiles``, images that are
+            read on access; or a list of torch_geometric graphs.
         y: labels, int64.
-        groups: which samples belong to which groups, bool of shape (samples, groups); groups may overlap.
+        groups: membership, bool of shape (samples, groups); groups may overlap.
 
     Examples:
         >>> import torch
@@ -45,7 +45,7 @@ class Split:
         return len(self.y)
 
     def take(self, index: Tensor) -> Split:
-        """The samples at some places, in their order."""
+        """The samples at these places, in this order."""
         x: Tensor | ImageFiles | list[Any]
         if isinstance(self.x, list):
             x = [self.x[i] for i in index.tolist()]
@@ -56,12 +56,12 @@ class Split:
         return Split(x, self.y[index], None if self.groups is None else self.groups[index])
 
     def sample(self, number: int) -> Split:
-        """So many samples, always the same ones. Drawn: the first of a folder of images would be of one class."""
+        """This many random samples, always the same ones. The first ones of an image folder would be of one class."""
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
         return self.take(order[:number].sort().values)
 
     def tensor(self) -> Tensor:
-        """The samples as a tensor; reads all images that are still in files."""
+        """The samples as a tensor; reads images from their files."""
         if isinstance(self.x, list):
             raise ValueError("expected samples that are tensors (got graphs)")
         return self.x[torch.arange(len(self.x))] if isinstance(self.x, ImageFiles) else self.x
@@ -78,10 +78,10 @@ class Task:
         input_shape: of one sample: (channels, height, width), or (features,), of a node for graphs.
         mean, std: of the training samples per channel or feature, for ``Standardize`` in the model; ImageNet's where
             images stay in files; not for graphs.
-        group_names, class_names: as many as there are columns of groups, and labels.
-        official: whether train and test are the published split; if not they were drawn here.
-        note: what one must know when reading results.
-        test_folds: places of the test samples of each published fold, among all samples.
+        group_names, class_names: one for each column of groups, and for each label.
+        official: whether train and test are the published split, or were drawn here.
+        note: what a reader of the results must know.
+        test_folds: places of the test samples of each published fold.
     """
 
     name: str
@@ -99,9 +99,9 @@ class Task:
     test_folds: tuple[Tensor, ...] = ()
 
     def folds(self, k: int = 10, seed: int = 0) -> list[Task]:
-        """The task cut for cross-validation: every sample is tested once, in k folds with equal shares of labels.
+        """The task split for cross-validation: k folds with equal numbers of each label; every sample is tested once.
 
-        Where the split is published the test samples stay out of it.
+        If the train-test split is published, its test samples are not used.
 
         Args:
             k: number of folds.
@@ -115,7 +115,7 @@ class Task:
         return [self.fold(number, k, seed) for number in range(k)]
 
     def fold(self, number: int, k: int = 10, seed: int = 0) -> Task:
-        """One of the ``folds``, counted from 0: each copies all samples, so large data take one at a time."""
+        """One of the ``folds``, counted from 0. Each fold copies all samples, so use one at a time for large data."""
         pool = self.pool()
         splitter = require("sklearn.model_selection", "scikit-learn").StratifiedKFold(
             k, shuffle=True, random_state=seed
@@ -124,7 +124,7 @@ class Task:
         return self._fold(pool, torch.from_numpy(train), torch.from_numpy(test))
 
     def published_folds(self) -> list[Task]:
-        """The task cut into the folds that came with the data; train is all that is not tested."""
+        """The task split into the folds that came with the data; all other samples are for training."""
         if not self.test_folds:
             raise DataError(
                 f"{self.name} came without folds; use folds(k, seed), or load TU graphs with layout='one-file'"
@@ -137,7 +137,7 @@ class Task:
         return found
 
     def pool(self) -> Split:
-        """What folds are cut from: the training samples, and the test samples too unless the split is published."""
+        """The samples for folds: the training samples, and the test samples too unless the split is published."""
         return self.train if self.official or not len(self.test) else joined(self.train, self.test)
 
     def _fold(self, pool: Split, train: Tensor, test: Tensor) -> Task:
@@ -149,7 +149,7 @@ class Task:
 
 
 def joined(first: Split, second: Split) -> Split:
-    """The samples of both, in this order."""
+    """The samples of both splits, in this order."""
     groups = None if first.groups is None or second.groups is None else torch.cat([first.groups, second.groups])
     if isinstance(first.x, list) and isinstance(second.x, list):
         return Split(first.x + second.x, torch.cat([first.y, second.y]), groups)
@@ -157,15 +157,15 @@ def joined(first: Split, second: Split) -> Split:
 
 
 def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation per channel, in double precision inside."""
+    """Mean and standard deviation per channel, computed in float64."""
     moments = PooledMoments()
-    for part in x.split(4096):  # a copy of large data in double precision would not fit
+    for part in x.split(4096):  # a float64 copy of large data would not fit into memory
         moments.add(part.double())
     return moments.mean.float(), moments.var().sqrt().float()
 
 
 def clipped(task: Task, bound: float) -> Task:
-    """A task whose samples are clipped at so many standard deviations from the mean, channel by channel; 0 for none.
+    """A task with samples clipped at ``bound`` standard deviations from the mean, per channel; 0 for no clipping.
 
     Mean and deviation are the task's own. NaN stays.
 
@@ -198,7 +198,7 @@ def check_share(test_share: float) -> None:
 
 
 def drawn(y: Sequence[int] | Tensor, size: int | None, seed: int) -> Tensor:
-    """Places of ``size`` samples with equal shares of labels, in order; all of them without a size."""
+    """Places of ``size`` random samples with equal numbers of each label, in order; all samples if ``size`` is None."""
     labels = torch.as_tensor(y)
     if size is None or size >= len(labels):
         return torch.arange(len(labels))

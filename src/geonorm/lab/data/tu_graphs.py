@@ -19,7 +19,7 @@ from .task import Split, Task, check_share, drawn
 
 
 class Expected(NamedTuple):
-    """What a set must hold: its name in the collection, and graphs per class."""
+    """The expected content of a set: its name in the collection, and graphs per class."""
 
     name: str
     per_class: tuple[int, int]
@@ -35,17 +35,17 @@ _NEEDED, _OPTIONAL = ("A", "graph_indicator", "graph_labels"), ("node_labels", "
 
 
 def places(name: str, layout: str = "tu") -> tuple[str, ...]:
-    """Where a set is looked for."""
+    """The places where a set is looked up."""
     folder = SETS[name].name
     one_file = (f"tu_graphs/powerful_gnns_format/{folder}/{folder}.txt", f"{folder}/{folder}.txt")
     if layout == "one-file":
         return one_file
     several = tuple(f"{root}{folder}/raw/{folder}_A.txt" for root in ("tu_graphs/", "", "TUDataset/"))
-    return (*several, *one_file) if name == "ptc" else several  # the collection has other graphs of that name
+    return (*several, *one_file) if name == "ptc" else several  # the collection has different graphs under that name
 
 
 def how(name: str) -> str:
-    """How to get the data."""
+    """Instructions for getting the data."""
     known = SETS[name].name
     if name == "ptc":
         return (
@@ -62,14 +62,14 @@ def tu_graphs(name: str, layout: str = "tu", test_share: float = 0.1, seed: int 
     """MUTAG, PTC, PTC_MR or PROTEINS: graphs whose nodes carry labels, two classes.
 
     PTC is the version of the powerful-gnns code (25.6 nodes per graph), PTC_MR the TU collection's (14.3): different
-    graphs. No split is published; ``folds`` cuts one for cross-validation.
+    graphs. No split is published; ``folds`` makes one for cross-validation.
 
     Args:
         name: ``"mutag"``, ``"ptc"``, ``"ptc_mr"`` or ``"proteins"``.
         layout: ``"tu"``, the collection's text files; or ``"one-file"``, that of powerful-gnns, which comes with the
-            folds that ``published_folds`` cuts. The order of graphs may differ between the two. PTC comes from its
-            one file for ``"tu"`` too, if it is not there as text files.
-        test_share: of the graphs.
+            folds of ``published_folds``. The order of graphs may differ between the two. PTC comes from its
+            one file for ``"tu"`` too, if there are no text files of it.
+        test_share: the fraction of graphs for testing.
         seed: of the split.
     """
     if layout not in ("tu", "one-file"):
@@ -87,8 +87,8 @@ def tu_graphs(name: str, layout: str = "tu", test_share: float = 0.1, seed: int 
     counts = tuple(y.bincount(minlength=2).tolist())
     if sorted(counts) != sorted(SETS[name].per_class):
         raise DataError(
-            f"{path} and the files beside it hold {counts} graphs per class, expected {SETS[name].per_class}: "
-            "damaged or another set; fetch it again"
+            f"{path} and the files next to it contain {counts} graphs per class, expected {SETS[name].per_class}: "
+            "damaged or a different set; fetch it again"
         )
     is_test = torch.zeros(len(y), dtype=torch.bool)
     is_test[folds[0] if folds else drawn(y, round(test_share * len(y)), seed)] = True
@@ -107,7 +107,7 @@ def tu_graphs(name: str, layout: str = "tu", test_share: float = 0.1, seed: int 
 
 
 def _through_torch_geometric(raw: Path, name: str) -> list[Any]:
-    """TUDataset on a copy: it writes what it computes beside the files, and downloads what it does not find."""
+    """TUDataset on a copy, because it writes files next to the originals and downloads missing ones."""
     datasets = require("torch_geometric.datasets", "torch_geometric")
     _check_files(raw, name)
     with tempfile.TemporaryDirectory(prefix="geonorm-") as work:
@@ -117,9 +117,9 @@ def _through_torch_geometric(raw: Path, name: str) -> list[Any]:
             for part in (*_NEEDED, *_OPTIONAL):
                 file = f"{name}_{part}.txt"
                 if (raw / file).is_file():
-                    # It takes the last line for empty, whether it is or not.
+                    # It drops the last line as if it were empty.
                     (copy / file).write_text((raw / file).read_text(encoding="ascii").rstrip("\n") + "\n")
-            with contextlib.redirect_stderr(io.StringIO()):  # it announces that it begins and ends
+            with contextlib.redirect_stderr(io.StringIO()):  # it prints messages
                 found = datasets.TUDataset(work, name)
             return [found[i].clone() for i in range(len(found))]
         except (ValueError, RuntimeError, IndexError) as error:
@@ -133,7 +133,7 @@ def _check_files(raw: Path, name: str) -> None:
 
 
 def _problem(raw: Path, name: str) -> str:
-    """Why the files do not fit together, which torch_geometric takes on trust; empty if they do."""
+    """Why the files are inconsistent, which torch_geometric does not check; empty if they are consistent."""
     edges, graph_of, labels = (_numbers(raw / f"{name}_{part}.txt") for part in _NEEDED)
     node_labels = _numbers(raw / f"{name}_node_labels.txt")
     nodes = len(graph_of)
@@ -160,7 +160,7 @@ def _numbers(path: Path) -> Tensor:
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing: all files of the set are needed; fetch it again") from error
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise DataError(f"{path} is no list of whole numbers or is damaged ({error}): fetch it again") from error
+        raise DataError(f"{path} is not a list of whole numbers, or is damaged ({error}): fetch it again") from error
     if len({len(row) for row in rows}) != 1:
         raise DataError(f"{path} is empty or has rows of different lengths: truncated; fetch it again")
     return torch.tensor(rows).squeeze(1)  # a column of one number becomes a list

@@ -1,4 +1,4 @@
-"""Networks with a normalization as an argument."""
+"""Networks that take the normalization as an argument."""
 
 from .create import Model, create_model, models, register, why_not
 from .deep_resnet import DeepResNet
@@ -23,3 +23,8 @@ __all__ = [
     "resnet20",
     "why_not",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

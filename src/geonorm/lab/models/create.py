@@ -24,13 +24,13 @@ class Model(NamedTuple):
     """One named network.
 
     Attributes:
-        name: how it is called.
-        line: what it is, in one line.
-        build: from (input shape, norm, classes, activation, options) to the network.
+        name: its name.
+        line: a description in one line.
+        build: makes the network from (input shape, norm, classes, activation, options).
         inputs: ``"images"``, ``"features"`` or ``"graphs"``.
         input_shape: of one sample, unless another is given.
-        activation: its own.
-        norms_first: whether norms stand before convolutions rather than behind them.
+        activation: its usual one.
+        norms_first: whether norms come before convolutions instead of after them.
     """
 
     name: str
@@ -66,8 +66,8 @@ _MODELS = {
     ]
 }
 _PLACES = ("before", "before_all", "behind")
-# Which values a norm may take its statistics over, by what the network sees. LayerNorm counts channels last, images
-# have them first; features have no instances but single numbers.
+# The axes that a norm may have, by the network's inputs. LayerNorm expects channels last, images
+# have them first; an instance of a feature is a single number.
 _AXES = {
     "images": {"batch", "same", "group", "instance", "weight", "none"},
     "features": {"batch", "same", "layer", "group", "weight", "none"},
@@ -81,7 +81,7 @@ def register(model: Model) -> None:
 
 
 def models() -> list[tuple[str, str]]:
-    """All known networks: name, and one line of what it is; in a clone of the repository, those of the studies too.
+    """All known networks: name and a one-line description; in a clone of the repository, those of the studies too.
 
     Examples:
         >>> from geonorm.lab.models import models
@@ -108,9 +108,9 @@ def why_not(name: str, norm: str | Spec) -> str:
     """
     model, spec = _model(name), parse_spec(norm)
     if model.inputs == "graphs" and spec.norm.before:
-        return f"{spec.norm.name!r} stands before Linear and Conv layers, and {name!r} has graph convolutions"
+        return f"{spec.norm.name!r} comes before Linear and Conv layers, but {name!r} has graph convolutions"
     if model.norms_first and spec.norm.axes == "weight":
-        return f"{spec.norm.name!r} goes onto the operation before a norm, and {name!r} has its norms before operations"
+        return f"{spec.norm.name!r} acts on the operation before a norm, but {name!r} has its norms before operations"
     if spec.norm.axes in _AXES[model.inputs]:
         return ""
     able = sorted(_AXES[model.inputs] - {"same", "none", "weight"})
@@ -135,20 +135,21 @@ def create_model(
 ) -> nn.Module:
     """A network by name.
 
-    The same seed gives the same first weights under every norm. Norms that stand before an operation (``pop``) or on
-    its weight (``wn``) come through ``geonorm.convert`` from the network with BatchNorm. A norm without an
-    operation behind it, as the last of DenseNet, stays BatchNorm under ``pop``.
+    The same seed gives the same initial weights under every norm. Norms before an operation (``pop``) or on
+    its weight (``wn``) are put in by ``geonorm.convert``, from the network with BatchNorm. The last norm of DenseNet
+    has no operation of its own and stays BatchNorm under ``pop``.
 
     Args:
         name: see ``models()``.
         norm: a spec, see ``geonorm.norms()``; or a callable from channels to a layer.
-        activation: by name; without it the network's own.
+        activation: by name; the network's usual one by default.
         classes: number of outputs.
-        input_shape: of one sample: (channels, height, width) or (features,); without it the network's usual one.
-        mean, std: of the training data per channel, for a layer in front that standardizes the input.
-        place: of a norm that belongs to operations (``pop``): ``"before"`` those that have a norm of their own;
-            ``"before_all"``, so before the last linear layer too; ``"behind"`` them, where the network has its own.
-        options: of the network: ``width`` and ``depth`` for all, factors that scale it down; ``stem`` of ResNet-18 and
+        input_shape: of one sample: (channels, height, width) or (features,); the network's usual one by default.
+        mean, std: of the training data per channel, for a first layer that standardizes the input.
+        place: of norms that belong to operations (``pop``): ``"before"`` the operations that have a norm;
+            ``"before_all"``, before the last linear layer too; ``"behind"``, after the operations, where the network
+            has its norms.
+        options: of the network: the factors ``width`` and ``depth`` for all; ``stem`` of ResNet-18 and
             -101; ``hidden`` and ``layers`` of MLP, GCN and GIN; ``dropout`` of GCN and GIN, ``self_loops`` of GCN.
 
     Examples:
@@ -184,7 +185,7 @@ def create_model(
     if mean is None or std is None:
         found: nn.Module = network
         return found
-    spread = [float(value) or 1.0 for value in std]  # a feature that is constant is only centered
+    spread = [float(value) or 1.0 for value in std]  # a constant feature is only centered
     return nn.Sequential(
         OrderedDict(standardize=Standardize([float(value) for value in mean], spread), network=network)
     )

@@ -10,7 +10,7 @@ from .parts import MakeNorm, make_activation, norm_maker, scaled
 
 
 class _Residual(nn.Module):
-    """Convolutions with norms beside a shortcut; a 1×1 convolution in the shortcut where the shape changes."""
+    """Convolutions with norms, and a shortcut around them, with a 1×1 convolution where the shape changes."""
 
     def __init__(
         self, widths: Sequence[int], kernels: Sequence[int], strides: Sequence[int], norm: MakeNorm, activation: str
@@ -52,13 +52,13 @@ class DeepResNet(nn.Module):
 
     Args:
         blocks: blocks per stage.
-        bottleneck: blocks of 1×1, 3×3 and 1×1 convolutions with fourfold output rather than of two 3×3.
+        bottleneck: blocks of 1×1, 3×3 and 1×1 convolutions with four times the channels, instead of two 3×3.
         norm: a spec, see ``geonorm.norms()``, or a callable from channels to a layer.
         activation: by name.
         classes, channels: of the output and of the images.
         width: channels of the first stage; each later one has twice as many.
         stem: ``"cifar"``, one 3×3 convolution (the definitions of kuangliu/pytorch-cifar), or ``"imagenet"``, a 7×7 of
-            stride 2 and a pooling (He et al., torchvision).
+            stride 2 followed by pooling (He et al., torchvision).
 
     Examples:
         >>> import torch

@@ -1,7 +1,7 @@
 """GCN and GIN for whole graphs, as in the published code of GraphNorm (Cai et al., 2021), on torch_geometric.
 
 That code's ``num_layers`` counts the head, so that its default of 5 makes 4 convolutions; the AugNorm paper says five.
-``layers`` here counts convolutions: 5 is the text's, 4 the code's.
+Here ``layers`` counts convolutions: 5 as in the paper's text, 4 as in the code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .parts import MakeNorm, make_activation, norm_maker, scaled
 
 
 def _normalized(norm: nn.Module, x: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
-    """The norm of node features; one over the nodes of each graph also needs to know the graphs."""
+    """Apply a norm to node features; a norm over the nodes of each graph also gets the graph of each node."""
     y: Tensor = norm(x, batch, batch_size) if isinstance(norm, AugGraphNorm) else norm(x)
     return y
 
@@ -40,14 +40,14 @@ class GraphNet(nn.Module):
     """Graph convolutions, each with norm, activation and a shortcut; the nodes of a graph summed; a linear head.
 
     Args:
-        kind: ``"gcn"`` or ``"gin"``. In a GIN neighbours are summed and a perceptron with a norm of its own follows.
+        kind: ``"gcn"`` or ``"gin"``. In a GIN, neighbours are summed and a perceptron with its own norm follows.
         features: per node.
         norm: a spec, see ``geonorm.norms()``, or a callable from features to a layer.
         classes: number of outputs.
         activation: by name.
         hidden: features of a hidden layer.
         layers: number of convolutions.
-        dropout: share of the scores dropped in training, as in the published code (the paper's 0.05; that code's own
+        dropout: fraction of the scores dropped in training, as in the published code (the paper's 0.05; that code's
             default is 0.5).
         self_loops: whether a node of a GCN is its own neighbour; the published code does so only when asked.
         width, depth: factors on hidden and layers.
@@ -100,7 +100,7 @@ class GraphNet(nn.Module):
         for layer, norm in enumerate(self.norms):
             if self.perceptrons:
                 y = self.perceptrons[layer](x + neighbours.sum(x), batch, batch_size)
-            else:  # the layer's own forward would weigh the edges anew in every layer
+            else:  # the layer's own forward would recompute the edge weights in every layer
                 convolution: Any = self.convolutions[layer]
                 y = neighbours.sum(convolution.lin(x)) + convolution.bias
             y = self.activation(_normalized(norm, y, batch, batch_size))
@@ -109,7 +109,7 @@ class GraphNet(nn.Module):
         return scores
 
     def _neighbours(self, edges: Tensor, x: Tensor) -> Neighbours:
-        """The edges with weight 1, or for a GCN divided by the roots of the degrees at both ends."""
+        """The edges with weight 1; for a GCN divided by the square roots of the degrees at both ends."""
         if self.perceptrons:
             return Neighbours(edges, torch.ones(edges.shape[1], dtype=x.dtype), len(x))
         norm = require("torch_geometric.nn.conv.gcn_conv", "torch_geometric").gcn_norm

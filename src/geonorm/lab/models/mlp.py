@@ -20,7 +20,7 @@ class MLP(nn.Module):
         activation: by name.
         hidden: features of a hidden layer.
         layers: number of hidden layers.
-        width, depth: factors on the two.
+        width, depth: factors on ``hidden`` and ``layers``.
 
     Examples:
         >>> import torch

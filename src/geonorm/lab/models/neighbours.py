@@ -15,7 +15,7 @@ class Neighbours:
     Args:
         edges: source and target of every edge, of shape (2, edges).
         weights: of the edges.
-        nodes: how many there are.
+        nodes: number of nodes.
 
     Examples:
         >>> import torch
@@ -41,7 +41,7 @@ class Neighbours:
 
 
 class _Sum(torch.autograd.Function):
-    """Torch's own product would sort the edges anew for every gradient."""
+    """A sparse product with a precomputed transpose: torch's own would sort the edges again for every gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
@@ -58,5 +58,5 @@ def _by_rows(rows: Tensor, columns: Tensor, weights: Tensor, nodes: int) -> Tens
     ends = torch.cat([rows.new_zeros(1), torch.bincount(rows, minlength=nodes).cumsum(0)])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        # Not checked by torch, which would refuse two edges between the same nodes.
+        # Without torch's check, which would refuse two edges between the same nodes.
         return torch.sparse_csr_tensor(ends, columns[order], weights[order], (nodes, nodes), check_invariants=False)

@@ -1,4 +1,4 @@
-"""What the networks share: activations and norms by name, and sizes that scale."""
+"""Common parts of the networks: activations and norms by name, and scaled sizes."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def norm_maker(norm: str | MakeNorm, dim: int = 2) -> MakeNorm:
 def scaled(number: int, factor: float) -> int:
     """A width or a depth times a factor, and at least 1."""
     if not factor > 0:
-        raise ValueError(f"expected width and depth to be factors over 0 (got {factor})")
+        raise ValueError(f"expected width and depth to be factors above 0 (got {factor})")
     return max(1, round(number * factor))

@@ -8,7 +8,7 @@ from .parts import MakeNorm, make_activation, norm_maker, scaled
 
 
 class _Block(nn.Module):
-    """Two 3×3 convolutions and a shortcut; where the shape changes the shortcut drops pixels and pads channels."""
+    """Two 3×3 convolutions and a shortcut, which subsamples pixels and pads channels where the shape changes."""
 
     def __init__(self, width_in: int, width: int, stride: int, norm: MakeNorm, activation: str) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ _WIDTHS = (64, 128, 256, 512, 512)
 
 
 class VGG(nn.Module):
-    """Stages of 3×3 convolutions, each followed by norm and activation, with a pooling behind every stage.
+    """Stages of 3×3 convolutions, each followed by norm and activation, with pooling after every stage.
 
     The definition of kuangliu/pytorch-cifar: convolutions have biases, the classifier is one linear layer.
 
@@ -48,7 +48,7 @@ class VGG(nn.Module):
             for _ in range(number):
                 layers += [nn.Conv2d(before, wide, 3, 1, 1), make(wide), make_activation(activation)]
                 before = wide
-            # Rounding up changes nothing at 32×32 and lets images of 8×8 through.
+            # Rounding up changes nothing at 32×32, and allows images of 8×8.
             layers.append(nn.MaxPool2d(2, ceil_mode=True))
         self.features = nn.Sequential(*layers)
         self.head = nn.Linear(before, classes)

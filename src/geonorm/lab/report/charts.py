@@ -1,4 +1,4 @@
-"""Pictures of the page that need no script: accuracies with their intervals, and what a step costs."""
+"""Charts of the page that need no script: accuracies with their intervals, and the cost of a step."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from html import escape
 from ...html.charts import svg_figure
 from ...html.palette import looks
 from ..results import Column
-from .contents import Contents, costs, within_reach
+from .contents import Contents, clipped_interval, costs
 
 _WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 360, 112, 42, 21, 8
 
 
 def accuracies(contents: Contents, column: Column) -> str:
-    """The mean of every norm and its 95 % interval; the best ones on top."""
+    """The mean of every norm and its 95 % interval, the best at the top."""
     verdict = contents.verdicts[column]
     found = sorted(
         ((norm, one) for norm, one in verdict.summaries.items() if one.number), key=lambda entry: -entry[1].mean
     )
     if not found:
         return ""
-    ends = [value for _, one in found for value in (one.mean, *within_reach(one)) if not math.isnan(value)]
+    ends = [value for _, one in found for value in (one.mean, *clipped_interval(one)) if not math.isnan(value)]
     low, high = min(ends), max(ends)
     scale = (_WIDTH - _LEFT - _RIGHT) / ((high - low) or 1.0)
 
@@ -38,7 +38,7 @@ def accuracies(contents: Contents, column: Column) -> str:
         y = _TOP + _ROW * (i + 0.5)
         colour = f"c{look[norm].colour}" if look[norm].colour is not None else "base"
         if one.number > 1:
-            x1, x2 = map(place, within_reach(one))
+            x1, x2 = map(place, clipped_interval(one))
             parts.append(f'<line class="interval {colour}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y}" y2="{y}"/>')
         parts.append(
             f'<circle class="mean {colour}" cx="{place(one.mean):.1f}" cy="{y}" r="4"/>{_name(norm, y)}'

@@ -1,4 +1,4 @@
-"""Everything that a report tells, gathered once from the store."""
+"""The contents of a report, gathered once from the store."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..store import Finished
 
 @dataclass(frozen=True)
 class Contents:
-    """What a report tells.
+    """The contents of a report.
 
     Attributes:
-        comparison: what was compared.
+        comparison: the comparison.
         baseline: the norm that the others are compared with.
-        norms: in the order they were asked for.
+        norms: in the order of the recipe.
         labels: of the columns.
         verdicts: of the columns.
         finished: the runs that are done.
-        curves: figures of all runs, epoch by epoch, by their key.
+        curves: figures of all runs for each epoch, by the key of the run.
     """
 
     comparison: Comparison
@@ -36,7 +36,7 @@ class Contents:
     curves: dict[str, list[dict[str, Any]]]
 
     def diverged(self) -> list[Run]:
-        """Runs whose loss, or an accuracy, is no number in the end."""
+        """Runs whose final loss or an accuracy is not finite."""
         lost = {
             run.key
             for run in self.finished
@@ -49,30 +49,30 @@ class Contents:
         ]
 
     def unfinished(self) -> list[Run]:
-        """Runs that were asked for and are not done."""
+        """Runs of the comparison that are not done."""
         done = {run.key for run in self.finished}
         return [run for run in self.comparison.runs if run.key not in done]
 
     def seeds(self) -> list[int]:
-        """The seeds, in the order they were asked for."""
+        """The seeds, in the order of the recipe."""
         return list(dict.fromkeys(run["seed"] for run in self.comparison.runs))
 
 
 class Cost(NamedTuple):
-    """How long a norm trains, as a multiple of the baseline: the median over pairs of runs, and the range of them."""
+    """Training time of a norm as a multiple of the baseline's: the median over pairs of runs, and their range."""
 
     median: float
     low: float
     high: float
 
 
-def within_reach(found: Summary) -> tuple[float, float]:
-    """The interval of a mean, as far as accuracies go: Student's may reach below 0 and beyond 100 %."""
+def clipped_interval(found: Summary) -> tuple[float, float]:
+    """The confidence interval of a mean, clipped to 0 and 100 %, beyond which Student's interval may reach."""
     return (max(found.low, 0.0), min(found.high, 100.0)) if found.number > 1 else (math.nan, math.nan)
 
 
 def gather(comparison: Comparison | Contents, baseline: str | None = None) -> Contents:
-    """Read everything and judge every column; nothing is done again for what is gathered already.
+    """Read the results and judge every column; contents that are already gathered are returned as they are.
 
     Args:
         comparison: with at least one run.
@@ -104,7 +104,7 @@ def gather(comparison: Comparison | Contents, baseline: str | None = None) -> Co
 def costs(contents: Contents) -> dict[str, Cost]:
     """Time per training step of every norm, relative to the baseline.
 
-    Runs of a pair take the same number of steps, so their times compare as those of a step do.
+    The runs of a pair take the same number of steps, so the ratio of their times is that of a step.
     """
     times: dict[str, dict[tuple[Any, ...], float]] = {}
     for run in contents.finished:

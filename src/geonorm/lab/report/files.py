@@ -13,13 +13,13 @@ from .page import page
 def write(comparison: Comparison | Contents, folder: str | Path, baseline: str | None = None) -> Path:
     """Write the report: a page, the table for papers and programs, and the pictures.
 
-        report.html                        everything, in one file that needs no other
+        report.html                        the whole report in one self-contained file
         table.md, table.tex, table.csv     the table; the CSV has all numbers
-        curves, accuracy, phi, cost        pictures, each as .png and .svg; phi where a norm learned it
+        curves, accuracy, phi, cost        pictures, each as .png and .svg; phi only if a norm learned it
 
     Args:
-        comparison: of which some runs may be unfinished; the report says so. Or what ``gather`` made of it.
-        folder: made if it is not there; files of an earlier report are replaced.
+        comparison: some of its runs may be unfinished, which the report says; or the result of ``gather``.
+        folder: created if it does not exist; files of an earlier report are replaced.
         baseline: the norm that the others are compared with; ``"bn"`` by default, else ``"own"``, else the first.
 
     Returns:

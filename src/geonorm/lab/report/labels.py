@@ -1,4 +1,4 @@
-"""Choices of a comparison as people say them: norms, columns, numbers."""
+"""The settings of a comparison in words: norms, columns, numbers."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _CORRUPTED = {
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
-def called(norm: str) -> str:
-    """A norm by the name that people know, with its arguments; else by its spec.
+def display_name(norm: str) -> str:
+    """The common name of a norm, with its arguments; its spec if there is none.
 
     Examples:
-        >>> from geonorm.lab.report.labels import called
-        >>> called("bn"), called("augbn(phi=1.5)"), called("rangebn")
+        >>> from geonorm.lab.report.labels import display_name
+        >>> display_name("bn"), display_name("augbn(phi=1.5)"), display_name("rangebn")
         ('BatchNorm', 'AugNorm(phi=1.5)', 'rangebn')
     """
     name, bracket, arguments = norm.partition("(")
@@ -57,7 +57,7 @@ def called(norm: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital letter at its start."""
+    """The text with its first letter capitalized."""
     return text[:1].upper() + text[1:]
 
 
@@ -73,7 +73,7 @@ def number(n: int) -> str:
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """Names in a row; all but the first few only counted.
+    """Names as an enumeration; all but the first few are only counted.
 
     Examples:
         >>> from geonorm.lab.report.labels import listed
@@ -85,7 +85,7 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def probability(p: float) -> str:
-    """A p value with as many digits as one needs; words where there is none.
+    """A p value with as many digits as needed, or "no test".
 
     Examples:
         >>> from geonorm.lab.report.labels import probability
@@ -97,13 +97,13 @@ def probability(p: float) -> str:
     if p < 0.001:
         return "p < 0.001"
     digits = 3 if p < 0.1 else 2
-    while digits < 8 and p != LEVEL and round(p, digits) == LEVEL:  # it must be seen on which side of the level it is
+    while digits < 8 and p != LEVEL and round(p, digits) == LEVEL:  # show on which side of the level it is
         digits += 1
     return f"p = {p:.{digits}f}"
 
 
 def signed(value: float) -> str:
-    """A difference in points, with its sign; a dash for none."""
+    """A difference in points, with its sign; a dash for NaN."""
     if math.isnan(value):
         return "–"
     text = f"{abs(value):.1f}"
@@ -111,11 +111,11 @@ def signed(value: float) -> str:
 
 
 def circumstances(column: Column, say_loss: bool) -> str:
-    """How a column was trained and tested, to begin a sentence with.
+    """How a column was trained and tested, as the beginning of a sentence.
 
     Args:
-        column: the choices.
-        say_loss: whether columns differ in it.
+        column: the column.
+        say_loss: whether to mention the loss, because columns differ in it.
 
     Examples:
         >>> from geonorm.lab.report.labels import circumstances
@@ -143,7 +143,7 @@ def _training(corruption: str) -> str:
 
 
 def _by(name: str, arguments: Mapping[str, float]) -> str:
-    """How strong a corruption is, if that was chosen."""
+    """The strength of a corruption, if it was set."""
     if "strength" not in arguments:
         return ""
     strength = f"{arguments['strength']:g}"
@@ -151,7 +151,7 @@ def _by(name: str, arguments: Mapping[str, float]) -> str:
 
 
 def _call(text: str) -> tuple[str, dict[str, float]]:
-    """Name and arguments, if they can be read: a store may hold what a later version knows."""
+    """Name and arguments, if they can be parsed: a store may be written by a later version."""
     try:
         name, arguments = parse_call(text, "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: the answer first, then everything behind it."""
+"""The report as one self-contained page: the answer first, then the evidence."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from html import escape
 from ...html.document import Cell, document, read, sortable
 from ...html.palette import COLOURS, looks
 from ..info import facts
-from ..recipe import of_a_study
+from ..recipe import study_settings
 from ..results import Column, mean_and_deviation
 from ..statistics import Summary
 from . import charts, pictures, rerun
-from .contents import Contents, within_reach
-from .labels import called, probability, signed
+from .contents import Contents, clipped_interval
+from .labels import display_name, probability, signed
 from .series import View, exponents, learning
 from .verdict_text import cautions, column_sentence, short_answer
 
@@ -42,13 +42,13 @@ def _parts(contents: Contents, title: str) -> list[str]:
         *_plot("Learning curves", "curves", _LEARNING, learning(contents), contents),
         *_plot("The learned exponent φ", "exponents", _EXPONENTS, exponents(contents), contents),
         *_cost(contents),
-        "<h2>What the norms are</h2>",
+        "<h2>The norms</h2>",
         _norms(contents),
         *_rerun(contents),
     ]
 
 
-_LEARNING = "Mean over seeds; the band is one standard deviation to each side. Press a name to hide or show its line."
+_LEARNING = "Mean over seeds; the band is one standard deviation to each side. Click a name to hide or show its line."
 _VERSIONS = ("geonorm", "torch", "python", "machine", "backend")
 _EXPONENTS = (
     "Each layer's mean of φ over its channels: 1 subtracts the median, 2 the mean, larger values lean to the extremes."
@@ -61,7 +61,7 @@ def _chips(contents: Contents) -> str:
         f"{len(contents.norms)} norm{'s' * (len(contents.norms) != 1)}",
         f"{seeds} seed{'s' * (seeds != 1)}",
         f"{done} of {asked} runs finished" if done < asked else f"{asked} runs",
-        *([f"compared with {called(contents.baseline)}"] if len(contents.norms) > 1 else []),
+        *([f"compared with {display_name(contents.baseline)}"] if len(contents.norms) > 1 else []),
     ]
     return '<ul class="chips">' + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
 
@@ -76,16 +76,16 @@ def _cautions(contents: Contents) -> list[str]:
 def _legend(contents: Contents) -> str:
     return (
         '<p class="soft">Per cent of the test samples: mean ± standard deviation over runs, the 95 % interval of the '
-        f"mean, and the difference to {escape(called(contents.baseline))} in points (paired t-test, corrected for the "
-        'number of norms). <span class="mark best">best</span> highest mean; <span class="mark level">level</span> '
-        "cannot be told from it. Press a head to sort.</p>"
+        f"mean, and the difference to {escape(display_name(contents.baseline))} in points (paired t-test, corrected "
+        'for the number of norms). <span class="mark best">best</span>: highest mean; <span class="mark level">level'
+        "</span>: does not differ from the best beyond chance. Click a column head to sort.</p>"
     )
 
 
 def _table(contents: Contents) -> str:
     rows = []
     for norm in contents.norms:
-        name = Cell(escape(norm).replace("(", "<wbr>("), norm, "name")  # a phone breaks the line there
+        name = Cell(escape(norm).replace("(", "<wbr>("), norm, "name")  # where a phone may break the line
         rows.append([name, *[_cell(contents, column, norm) for column in contents.verdicts]])
     return sortable(["norm", *contents.labels.values()], rows)
 
@@ -106,7 +106,7 @@ def _cell(contents: Contents, column: Column, norm: str) -> Cell:
         lines.append("baseline")
     elif norm in verdict.to_baseline:
         gap = verdict.to_baseline[norm]
-        p = escape(probability(gap.p)).replace(" ", "&nbsp;")  # a phone breaks the line before it
+        p = escape(probability(gap.p)).replace(" ", "&nbsp;")  # a phone may break the line before it
         text = f"{signed(gap.mean)}, {p}"
         lines.append(f'<span class="{"real" if gap.is_real else "chance"}">{text}</span>')
     if found.lost:
@@ -115,7 +115,7 @@ def _cell(contents: Contents, column: Column, norm: str) -> Cell:
 
 
 def _interval(found: Summary) -> str:
-    low, high = within_reach(found)
+    low, high = clipped_interval(found)
     return "" if math.isnan(low) else f"{low:.1f} to {high:.1f}"
 
 
@@ -124,12 +124,12 @@ def _columns(contents: Contents) -> list[str]:
         f"<section><p>{escape(column_sentence(contents, column))}</p>{charts.accuracies(contents, column)}</section>"
         for column in contents.verdicts
     ]
-    words = '<p class="soft">Points are means, lines their 95 % intervals; each picture has a scale of its own.</p>'
+    words = '<p class="soft">Points are means, lines their 95 % intervals; each chart has its own scale.</p>'
     return [words, f'<div class="charts">{"".join(drawn)}</div>']
 
 
 def _plot(title: str, name: str, words: str, views: Sequence[View], contents: Contents) -> list[str]:
-    """Curves as data; the page's script draws them."""
+    """Curves as data that the page's script draws."""
     if not views:
         return []
     names = list(dict.fromkeys(line.name for view in views for line in view.lines))
@@ -155,7 +155,7 @@ def _plot(title: str, name: str, words: str, views: Sequence[View], contents: Co
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return [
         f'<h2>{escape(title)}</h2><p class="soft">{escape(words)}</p>',
-        f'<div class="plot" data-source="{name}"><noscript>The files beside it show the curves.</noscript></div>',
+        f'<div class="plot" data-source="{name}"><noscript>The picture files show the curves.</noscript></div>',
         f'<script type="application/json" id="{name}">{text}</script>',
     ]
 
@@ -169,10 +169,10 @@ def _cost(contents: Contents) -> list[str]:
     if not drawn:
         return []
     words = (
-        "Median over pairs of runs, and the range of them. Measured while training, with the test after every epoch "
-        "inside; other work on the machine disturbs it."
+        "Median over pairs of runs, and their range. Measured during training, including the test after every epoch; "
+        "other work on the machine affects it."
     )
-    return [f'<h2>What a step costs</h2><p class="soft">{words}</p><div class="charts">{drawn}</div>']
+    return [f'<h2>Cost of a training step</h2><p class="soft">{words}</p><div class="charts">{drawn}</div>']
 
 
 def _norms(contents: Contents) -> str:
@@ -186,16 +186,16 @@ def _norms(contents: Contents) -> str:
 
 def _rerun(contents: Contents) -> list[str]:
     comparison = contents.comparison
-    strange = of_a_study(comparison.settings())
-    words = "With the recipe below in <code>recipe.toml</code>; what is in the results file is not repeated:"
+    strange = study_settings(comparison.settings())
+    words = "With the recipe below in <code>recipe.toml</code>; runs in the results file are not repeated:"
     if rerun.has_own_functions(comparison):
-        words = "With the two functions that give the data and the model:"
+        words = "With the two functions that make the data and the model:"
     elif strange:
-        words = f"In a clone of the repository, by the name of the study; a recipe cannot have {', '.join(strange)}:"
+        words = f"In a clone of the repository, by the name of the study; a recipe cannot set {', '.join(strange)}:"
     known = facts()
     values = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(known[name])}</dd></div>" for name in _VERSIONS)
     return [
-        f"<h2>To do it again</h2><p>{words}</p><pre>{escape(rerun.command(comparison))}</pre>",
+        f"<h2>Run it again</h2><p>{words}</p><pre>{escape(rerun.command(comparison))}</pre>",
         f"<pre>{escape(rerun.recipe(comparison))}</pre>",
         f'<p class="soft">The report was written with:</p><dl class="facts">{values}</dl>',
     ]

@@ -1,4 +1,4 @@
-"""What a norm does, as a small picture: what it normalizes together, where its center lies, and where it stands."""
+"""A small picture of each norm: the values it normalizes together, its center, and its placement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..recipe import OWN
 
 _SAMPLE = (0.6, 0.9, 1.0, 1.2, 1.5, 1.8, 7.0)  # one of the values is an outlier
 _ROWS, _COLUMNS, _STEP = 5, 5, 13
-_TOGETHER = {  # (row, column) of what shares statistics: rows are samples, columns are channels
+_TOGETHER = {  # (row, column) of the cells that share statistics: rows are samples, columns are channels
     "batch": [(row, 1) for row in range(_ROWS)],
     "same": [(row, 1) for row in range(_ROWS)],
     "layer": [(1, column) for column in range(_COLUMNS)],
@@ -23,13 +23,13 @@ _TOGETHER = {  # (row, column) of what shares statistics: rows are samples, colu
     "graph": [(row, 1) for row in range(2)],
 }
 _EXPLAINED = (
-    "Grid: rows are samples, columns are channels; what is normalized together is filled. Line: seven values, one an "
-    "outlier, and the center that is subtracted. Boxes: the operation W and where the norm N stands."
+    "Grid: rows are samples, columns are channels; values normalized together are filled. Line: seven values, one of "
+    "them an outlier, and the center that is subtracted. Boxes: the placement of the norm N and the operation W."
 )
 
 
 class _Center(NamedTuple):
-    """Where the center lies, or between what it can be learned, and its name."""
+    """The center, or the range in which it is learned, and its name."""
 
     low: float
     high: float
@@ -42,7 +42,7 @@ def explanation() -> str:
 
 
 def line_of(norm: str) -> str:
-    """What a norm is, in one line."""
+    """A description of a norm in one line."""
     if norm == OWN:
         return "the norms of the model as it was written"
     try:
@@ -52,7 +52,7 @@ def line_of(norm: str) -> str:
 
 
 def picture(norm: str) -> str:
-    """The picture as SVG; nothing for a norm that is not known."""
+    """The picture as SVG; empty for an unknown norm."""
     try:
         spec = parse_spec(norm)
         where = None if spec.norm.build is None else _center(create_norm(spec, 32, dim=1))
@@ -71,7 +71,7 @@ def picture(norm: str) -> str:
 
 
 def _center(layer: torch.nn.Module) -> _Center | None:
-    """torch's own layers subtract the mean, which is φ = 2."""
+    """The center of a layer; torch's own layers subtract the mean, φ = 2."""
     options: Any = layer
     if not getattr(options, "center", True):
         return None

@@ -1,4 +1,4 @@
-"""The pictures as files, PNG and SVG: the same bytes whenever they are drawn from the same results."""
+"""The pictures as PNG and SVG files: the same results always give the same bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...html.palette import DASHES, TEXT, Look, line_style, looks
 from ...html.result import figure
 from ..extras import require
-from .contents import Contents, costs, within_reach
+from .contents import Contents, clipped_interval, costs
 from .series import View, exponents, learning
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _ACROSS = 4  # panels in a row, at most
 
 
 def draw(contents: Contents, folder: Path) -> None:
-    """Write every picture that there is something for, as PNG and as SVG."""
+    """Write every picture that there are data for, as PNG and as SVG."""
     views, learned = learning(contents), exponents(contents)
     drawn = {
         "curves": _curves(views, looks(contents.norms, contents.baseline)) if views else None,
@@ -29,7 +29,7 @@ def draw(contents: Contents, folder: Path) -> None:
         "phi": _curves(learned, _layer_looks(learned)) if learned else None,
         "cost": _cost(contents),
     }
-    # Identifiers inside an SVG are random, and a date stands in it, unless one says otherwise.
+    # By default an SVG contains random identifiers and a date.
     with require("matplotlib", "matplotlib").rc_context({"svg.hashsalt": "geonorm"}):
         for name, picture in drawn.items():
             for ending in ("png", "svg"):
@@ -38,7 +38,7 @@ def draw(contents: Contents, folder: Path) -> None:
                     path.unlink(missing_ok=True)  # of an earlier report
                     continue
                 picture.savefig(path, dpi=150, metadata={"Date": None} if ending == "svg" else None)
-                picture.set_layout_engine("none")  # everything has its place: the second file takes half the time
+                picture.set_layout_engine("none")  # keep the layout: writing the second file takes half the time
 
 
 def _curves(views: Sequence[View], look: dict[str, Look]) -> Figure:
@@ -68,14 +68,14 @@ def _curves(views: Sequence[View], look: dict[str, Look]) -> Figure:
 
 
 def _accuracy(contents: Contents) -> Figure:
-    """Accuracy against what was done to the samples, with 95 % intervals; norms stand side by side."""
+    """Accuracy under each corruption and evaluation, with 95 % intervals, norms side by side."""
     look = looks(contents.norms, contents.baseline)
     drawing = figure(3.5 + 1.6 * len(contents.labels), 4.0)
     panel = drawing.subplots()
     for i, norm in enumerate(contents.norms):
         found = [verdict.summaries[norm] for verdict in contents.verdicts.values()]
         places = [x + 0.6 * ((i + 0.5) / len(contents.norms) - 0.5) for x in range(len(found))]
-        ends = [(one.mean, one.mean) if one.number < 2 else within_reach(one) for one in found]
+        ends = [(one.mean, one.mean) if one.number < 2 else clipped_interval(one) for one in found]
         reach = [[one.mean - low, high - one.mean] for one, (low, high) in zip(found, ends, strict=True)]
         style = line_style(look[norm])
         marker = _MARKERS[DASHES.index(look[norm].dash)]
@@ -118,7 +118,7 @@ def _layer_looks(views: Sequence[View]) -> dict[str, Look]:
 
 
 def _short(name: str, most: int = 24) -> str:
-    """Long names are cut, and a dollar is no mathematics."""
+    """Cut long names, and escape dollars, which matplotlib would read as mathematics."""
     cut = name if len(name) <= most else name[: most - 1] + "…"
     return cut.replace("$", "\\$")
 

@@ -1,4 +1,4 @@
-"""How to do a comparison again: its recipe as TOML, the command, or the call for one's own model and data."""
+"""How to run a comparison again: its recipe as TOML, and the command or, for the user's own functions, the call."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ..recipe import Recipe, of_a_study
+from ..recipe import Recipe, study_settings
 from ..results import Comparison
 
 
 def fields(comparison: Comparison) -> dict[str, Any]:
-    """The fields of the recipe that holds all runs, in the order that recipes have them."""
+    """The fields of a recipe that contains all runs, in the order of a recipe."""
     axes = {"norm": "norms", "loss": "losses", "corruption": "corruptions", "seed": "seeds"}
     values = comparison.settings()
     for name, plural in axes.items():
@@ -24,7 +24,7 @@ def fields(comparison: Comparison) -> dict[str, Any]:
 
 
 def has_own_functions(comparison: Comparison) -> bool:
-    """Whether data and model both came from functions in Python, not from names that only the command line takes."""
+    """Whether data and model were functions passed in Python, not names that the command line resolves."""
     names = [comparison.settings()[name] for name in ("data", "model")]
     return all(":" in name and ".py:" not in name for name in names)
 
@@ -35,8 +35,8 @@ def recipe(comparison: Comparison) -> str:
 
 
 def command(comparison: Comparison) -> str:
-    """What to type, with the recipe in a file; for one's own model and data, what to call."""
-    if of_a_study(comparison.settings()):
+    """The command, with the recipe in a file; for the user's own functions, the call."""
+    if study_settings(comparison.settings()):
         return "geonorm reproduce NAME"
     store = str(comparison.store.path)
     if not has_own_functions(comparison):
@@ -48,7 +48,7 @@ def command(comparison: Comparison) -> str:
 
 
 def _toml(value: Any) -> str:
-    """JSON's strings, numbers and lists are TOML's too; tables and infinities are written otherwise."""
+    """A value as TOML: strings, numbers and lists are as in JSON; tables and infinities are not."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(entry)}" for key, entry in value.items()) + " }"
     if isinstance(value, list | tuple):

@@ -28,9 +28,9 @@ class View(NamedTuple):
     """Curves that are drawn together.
 
     Attributes:
-        condition: under what they were trained.
-        shows: what they show, with its unit.
-        span: the axis covers at least so much, lest a change of nothing fill the picture.
+        condition: the loss and corruption of the training.
+        shows: the quantity, with its unit.
+        span: the axis covers at least this much, so that tiny changes do not fill the picture.
         lines: the curves.
     """
 
@@ -41,7 +41,7 @@ class View(NamedTuple):
 
     @property
     def title(self) -> str:
-        """All in a few words."""
+        """A title for the picture."""
         return f"{self.condition}: {self.shows}"
 
 
@@ -76,7 +76,7 @@ def exponents(contents: Contents) -> list[View]:
 
 
 def _conditions(contents: Contents) -> dict[str, list[Run]]:
-    """The runs by loss and corruption, named by what differs."""
+    """The runs by loss and corruption, named by the one that differs."""
     runs = contents.comparison.runs
     varies = [name for name in ("loss", "corruption") if len({run[name] for run in runs}) > 1] or ["corruption"]
     found: dict[str, list[Run]] = {}
@@ -86,7 +86,7 @@ def _conditions(contents: Contents) -> dict[str, list[Run]]:
 
 
 def _line(name: str, curves: Sequence[Sequence[float]]) -> Line:
-    """Runs may be of different lengths while some are unfinished."""
+    """The mean and the deviation; unfinished runs may be shorter than others."""
     means: list[float | None] = []
     deviations = []
     for epoch in range(max(map(len, curves), default=0)):

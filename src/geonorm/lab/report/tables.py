@@ -24,7 +24,7 @@ _LATEX = str.maketrans({
 
 
 def _is_marked(contents: Contents, column: Column, norm: str) -> bool:
-    """Whether a norm is the best of a column or cannot be told from it; none is when all are within noise."""
+    """Whether a norm is the best of a column or not distinguishable from it; none is if all are within noise."""
     verdict = contents.verdicts[column]
     return not verdict.is_noise and (norm == verdict.best or norm in verdict.level_with_best)
 
@@ -45,7 +45,7 @@ class _Style(NamedTuple):
 
 
 def markdown(contents: Contents) -> str:
-    """The table for a README: bold for the best, a star for what differs from the baseline beyond chance."""
+    """The table for a README: bold for the best, a star for norms that differ from the baseline beyond chance."""
     style = _Style(_code, str, lambda text: f"**{text}**", "\\*")
     head, *rows = _lines(contents, style)
     body = "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
@@ -95,18 +95,19 @@ def _caption(contents: Contents, style: _Style) -> str:
     number = len(contents.seeds())
     over = style.value(f"mean ± standard deviation over {number} seed{'s' * (number != 1)}")
     return (
-        f"Accuracy in per cent, {over}. Bold: the best, and what cannot be told from it. {style.star}: differs from "
-        f"{style.name(contents.baseline)} beyond chance (paired t-test, Holm, {style.value('5 %')})."
+        f"Accuracy in per cent, {over}. Bold: the best, and all that do not differ from it beyond chance. "
+        f"{style.star}: differs from {style.name(contents.baseline)} beyond chance "
+        f"(paired t-test, Holm, {style.value('5 %')})."
     )
 
 
 def _decimal(value: float) -> str:
-    """Four decimals of a per cent, without the sign of a zero."""
+    """A percentage with four decimals; no minus sign for zero."""
     return "" if math.isnan(value) else f"{round(value, 4) + 0.0:.4f}"
 
 
 def _code(text: str) -> str:
-    """A code span that neither a pipe nor a backtick ends."""
+    """A Markdown code span, with pipes and backticks escaped."""
     return "`" + text.replace("`", "'").replace("|", "\\|").replace("\n", " ") + "`"
 
 

@@ -1,4 +1,4 @@
-"""The answer in a sentence or two, and what one must know before believing it."""
+"""The answer in a sentence or two, and cautions."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import NamedTuple
 from ..results import Column, Comparison
 from ..statistics import Summary, Verdict
 from .contents import Contents, gather
-from .labels import called, circumstances, listed, number, probability, sentence
+from .labels import circumstances, display_name, listed, number, probability, sentence
 
-_WIDE = 5.0  # points between the lowest and the highest norm that nobody would take for noise without a word
-_ENOUGH = 5  # seeds: with fewer, only very large differences can be told from chance
+_WIDE = 5.0  # points between the lowest and the highest norm that look like more than noise, so the text explains them
+_ENOUGH = 5  # seeds: with fewer, only very large differences can be distinguished from chance
 
 
 class Caution(NamedTuple):
-    """What one must know when reading the report; a note if it holds of every such comparison."""
+    """Something to know when reading the report: a warning, or a note if it applies to every such comparison."""
 
     severity: str
     text: str
 
 
 def answer(comparison: Comparison | Contents, baseline: str | None = None) -> str:
-    """What came out, in one or two sentences that need no knowledge of this library.
+    """The result in one or two sentences that need no knowledge of this library.
 
     Args:
-        comparison: with at least one run; or what ``gather`` made of it.
+        comparison: with at least one run; or the result of ``gather``.
         baseline: as in ``write``.
     """
     return short_answer(gather(comparison, baseline))
 
 
 def short_answer(contents: Contents) -> str:
-    """The first column, and the one in which most is gained over the baseline; how many others have a winner."""
+    """The first column, the one with the largest gain over the baseline, and how many others have a winner."""
     first, *others = contents.verdicts
     if not contents.finished:
         return "No run is finished yet."
@@ -43,10 +43,10 @@ def short_answer(contents: Contents) -> str:
 
 
 def _others(verdicts: Sequence[Verdict]) -> list[str]:
-    """The two columns that are told were chosen; lest they mislead, what the others would have said."""
+    """A sentence about the other columns, because the two that are described were selected."""
     if not verdicts:
         return []
-    won, baseline = sum(verdict.beats_baseline for verdict in verdicts), called(verdicts[0].baseline)
+    won, baseline = sum(verdict.beats_baseline for verdict in verdicts), display_name(verdicts[0].baseline)
     if len(verdicts) == 1:
         return [f"In the other column, {'a' if won else 'no'} norm beats {baseline} beyond chance."]
     some = f"{number(won)} have" if won > 1 else "one has" if won else "none has"
@@ -54,30 +54,30 @@ def _others(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def column_sentence(contents: Contents, column: Column) -> str:
-    """What one column says."""
+    """The result of one column."""
     say_loss = len({other.loss for other in contents.verdicts}) > 1
-    return f"{circumstances(column, say_loss)}, {_said(contents.verdicts[column])}."
+    return f"{circumstances(column, say_loss)}, {_result(contents.verdicts[column])}."
 
 
-def _said(verdict: Verdict) -> str:
+def _result(verdict: Verdict) -> str:
     there = {norm: found for norm, found in verdict.summaries.items() if found.number}
     if not there:
         lost = any(found.lost for found in verdict.summaries.values())
         return "every run that is finished has diverged" if lost else "no run is finished yet"
     if verdict.best is None:
         return "no norm has finished without losing a run"
-    best, baseline = called(verdict.best), called(verdict.baseline)
+    best, baseline = display_name(verdict.best), display_name(verdict.baseline)
     highest = f"{there[verdict.best].mean:.1f} %"
     if len(there) == 1:
-        return f"{best} reaches {highest}, with nothing to compare it to yet"
+        return f"{best} reaches {highest}, with nothing to compare it with yet"
     if not verdict.is_tested or (verdict.is_noise and verdict.pairs < _ENOUGH):
         return f"{_reached(there)}, but {_why_nothing_is_told(verdict)}"
     if verdict.is_noise:
         if max(found.mean for found in there.values()) - min(found.mean for found in there.values()) > _WIDE:
             widest = max(there, key=lambda norm: there[norm].deviation)
             return (
-                f"{_reached(there)}, but runs of the same norm vary too much to tell them from {baseline} "
-                f"({called(widest)} ± {there[widest].deviation:.1f}); more seeds may"
+                f"{_reached(there)}, but runs of the same norm vary too much to distinguish them from {baseline} "
+                f"({display_name(widest)} ± {there[widest].deviation:.1f}); more seeds may help"
             )
         low, high = (f"{end(found.mean for found in there.values()):.1f}" for end in (min, max))
         span = f"{low}–{high} %" if low != high else f"{high} %"
@@ -92,7 +92,7 @@ def _said(verdict: Verdict) -> str:
         return f"{best} is best: {highest}{company or ', better than all others beyond chance'}"
     if verdict.baseline in verdict.ahead:
         return f"{best} is the highest of the norms that have all their runs: {highest}{company}"
-    behind = [called(norm) for norm in there if _is_behind(verdict, norm)]
+    behind = [display_name(norm) for norm in there if _is_behind(verdict, norm)]
     tail = f"; clearly behind: {listed(behind)}" if behind else ""
     middle = f"{there[verdict.baseline].mean:.1f} %"
     top = f"the highest, {best}, reaches {highest}"  # named last: it leads by chance
@@ -100,35 +100,35 @@ def _said(verdict: Verdict) -> str:
 
 
 def _reached(there: Mapping[str, Summary]) -> str:
-    """From the lowest to the highest mean, where no more can be said."""
+    """The range of the means, where no more can be said."""
     low, *_, high = sorted(there, key=lambda norm: there[norm].mean)
-    return f"accuracies go from {there[low].mean:.1f} to {there[high].mean:.1f} % ({called(high)})"
+    return f"accuracies go from {there[low].mean:.1f} to {there[high].mean:.1f} % ({display_name(high)})"
 
 
 def _why_nothing_is_told(verdict: Verdict) -> str:
     if max(found.number for found in verdict.summaries.values()) < 2:
-        return "one seed cannot tell an effect from chance"
+        return "one seed cannot distinguish an effect from chance"
     if verdict.is_tested:
-        return f"{number(verdict.pairs)} runs of each are too few to tell an effect from chance"
-    baseline = called(verdict.baseline)
+        return f"{number(verdict.pairs)} runs of each are too few to distinguish an effect from chance"
+    baseline = display_name(verdict.baseline)
     if verdict.pairs < 2:
         return f"too few runs are done to compare them with {baseline}"
     return f"every run differs from that of {baseline} by the same amount, which no test can judge"
 
 
 def _company(verdict: Verdict) -> str:
-    """Who cannot be told from the best."""
+    """The norms that are not distinguishable from the best."""
     level = [norm for norm in verdict.level_with_best if norm != verdict.baseline]
-    untested = [called(norm) for norm in level if math.isnan(verdict.to_best[norm].p)]
-    within = [called(norm) for norm in level if not math.isnan(verdict.to_best[norm].p)]
+    untested = [display_name(norm) for norm in level if math.isnan(verdict.to_best[norm].p)]
+    within = [display_name(norm) for norm in level if not math.isnan(verdict.to_best[norm].p)]
     told = f"; {listed(within)} {'is' if len(within) == 1 else 'are'} within noise of it" if within else ""
     return told + (f"; no test of it against {listed(untested)}" if untested else "") + _ahead(verdict)
 
 
 def _ahead(verdict: Verdict) -> str:
-    """Who would be the best if it had all its runs."""
+    """The norms with a higher mean but fewer runs than the best."""
     found = [(norm, verdict.summaries[norm]) for norm in verdict.ahead]
-    lucky = [f"{called(norm)} ({one.mean:.1f} % over {one.number})" for norm, one in found]
+    lucky = [f"{display_name(norm)} ({one.mean:.1f} % over {one.number})" for norm, one in found]
     return f"; higher, but over fewer runs: {listed(lucky)}" if lucky else ""
 
 
@@ -139,14 +139,14 @@ def _is_behind(verdict: Verdict, norm: str) -> bool:
 
 
 def _gain(verdict: Verdict) -> tuple[bool, float]:
-    """First columns with a winner over the baseline, then those where anything differs; most points first."""
+    """A sort key: columns in which a norm beats the baseline, then those with any difference, by its size."""
     if verdict.beats_baseline and verdict.best is not None:
         return True, verdict.to_baseline[verdict.best].mean
     return False, max((abs(gap.mean) for gap in verdict.to_baseline.values() if gap.is_real), default=0.0)
 
 
 def cautions(contents: Contents) -> list[Caution]:
-    """What stands against the answer, the gravest first."""
+    """Reasons to doubt the answer, the most serious first."""
     return [*_about_runs(contents), *_about_noise(contents), *_about_the_test(contents)]
 
 
@@ -158,8 +158,8 @@ def _about_runs(contents: Contents) -> list[Caution]:
         found.append(
             Caution(
                 "warning",
-                f"{len(missing)} of {total} runs are not finished ({norms}). Start the same comparison again: it goes "
-                "on where it stopped.",
+                f"{len(missing)} of {total} runs are not finished ({norms}). Start the same comparison again: it "
+                "continues where it stopped.",
             )
         )
     if diverged:
@@ -167,7 +167,7 @@ def _about_runs(contents: Contents) -> list[Caution]:
         found.append(
             Caution(
                 "warning",
-                f"{len(diverged)} of {total} runs diverged, their loss is no longer a number: {which}. A smaller "
+                f"{len(diverged)} of {total} runs diverged: their loss is not finite ({which}). A smaller "
                 "learning rate may help.",
             )
         )
@@ -181,7 +181,7 @@ def _about_noise(contents: Contents) -> list[Caution]:
             gap.number
             for verdict in contents.verdicts.values()
             for norm, gap in verdict.to_baseline.items()
-            if verdict.summaries[norm].number  # of the others, it is told that they are unfinished or diverged
+            if verdict.summaries[norm].number  # the others are reported as unfinished or diverged
         ),
         default=0,
     )
@@ -190,7 +190,7 @@ def _about_noise(contents: Contents) -> list[Caution]:
         found.append(
             Caution(
                 "warning",
-                f"{told} for each comparison with {called(contents.baseline)}: "
+                f"{told} for each comparison with {display_name(contents.baseline)}: "
                 + ("nothing can be tested. " if pairs < 2 else "only large differences can be told from chance. ")
                 + f"{sentence(number(_ENOUGH))} seeds or more are better.",
             )
@@ -205,7 +205,7 @@ def _about_noise(contents: Contents) -> list[Caution]:
             "all columns" if len(noisy) == len(contents.verdicts) > 1 else listed([f"“{label}”" for label in noisy])
         )
         found.append(
-            Caution("warning", f"In {columns} the differences are inside the noise: do not choose a norm by them.")
+            Caution("warning", f"In {columns} the differences are within noise: do not choose a norm by them.")
         )
     return found
 
