@@ -215,14 +215,17 @@ class RunningNormLayer(NormLayer):
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Per channel: the value to subtract, the squared spread to divide by, γ and β.
 
-        Copies of the buffers, so that a later update does not break a backward.
+        Copies of the buffers where there may be a backward, which a later update must not break.
         """
         mean, var = self._needed_statistics()
-        alpha, removed = self._alpha(), self._current(CENTER).clone()
+        alpha, removed, keep = self._alpha(), self._current(CENTER), torch.is_grad_enabled()
+        if keep:
+            removed = removed.clone()
         if isinstance(alpha, Tensor) or alpha != 1:
             removed = removed * alpha
         if self._buffers["running_scale"] is not None:
-            return removed, self._current(SCALE).clone(), self.weight, self.bias
+            scale = self._current(SCALE)
+            return removed, scale.clone() if keep else scale, self.weight, self.bias
         gap = mean - removed
         return removed, torch.addcmul(var, gap, gap), self.weight, self.bias
 
@@ -298,10 +301,11 @@ def _torch_can_evaluate(input: Tensor, center: Tensor, variance: Tensor, *affine
         wrapped = torch._C._functorch.is_functorch_wrapped_tensor
         if wrapped(center) or wrapped(variance):
             return False
-    return all(
-        part is None or (part.dtype == input.dtype and part.shape == center.shape)
-        for part in (center, variance, *affine)
-    )
+    dtype, shape = input.dtype, center.shape
+    for part in (center, variance, *affine):
+        if part is not None and (part.dtype != dtype or part.shape != shape):
+            return False
+    return True
 
 
 def _squared_spread_of_normal_data(power: float | None) -> float:

@@ -8,8 +8,6 @@ spreads other than rms, mean_abs, max_abs and robust, fixed numbers of sweeps, �
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -23,7 +21,6 @@ from . import library
 from .arrange import Arrangement
 from .plan import Plan, plan
 
-CPU = torch.device("cpu")  # named at every allocation: there may be a default device
 _NOTHING = (None,) * 5
 
 
@@ -40,14 +37,14 @@ def normalize(
     a, dtype = found.arrangement, found.dtype
     samples = None
     if found.guarded:
-        samples = torch.empty(problem.verdict_size(of.x), dtype=dtype, device=CPU)
+        samples = of.x.new_empty(problem.verdict_size(of.x), dtype=dtype)
     buffers: tuple[Tensor | None, ...] = _NOTHING
     factor, follows = 0.0, running is None or _can_follow(running, a, dtype)
     if running is not None and follows:
         buffers, factor = (*running[:4], running.batches), float(running.factor)
     x = dense(of.x, of.x, found.strides)
-    y = torch.empty_strided(x.shape, found.strides, dtype=x.dtype, device=CPU)
-    saved = torch.empty(a.groups, library.STATE_SIZE, dtype=torch.float64, device=CPU)
+    y = x.new_empty_strided(x.shape, found.strides)
+    saved = x.new_empty((a.groups, library.STATE_SIZE), dtype=torch.float64)
     parameters, counts = parameters_of(of, found), counts if follows else None
     if not library.forward(
         found.encoded_spec, x, y, found.offsets, parameters, saved, buffers, factor, samples, counts
@@ -65,8 +62,8 @@ def statistics(of: Inputs, groups: Grouping, rule: Rule) -> Tensor | None:
     found = plan(of, groups, rule)
     if found is None:
         return None
-    saved = torch.empty(found.arrangement.groups, library.STATE_SIZE, dtype=torch.float64, device=CPU)
     x = dense(of.x, of.x, found.strides)
+    saved = x.new_empty((found.arrangement.groups, library.STATE_SIZE), dtype=torch.float64)
     done = library.forward(found.encoded_spec, x, None, found.offsets, parameters_of(of, found), saved, _NOTHING, 0.0)
     return saved if done else None
 
@@ -103,23 +100,23 @@ def normalize_backward(
         return None
     a, x = found.arrangement, dense(of.x, of.x, found.strides)
     g = dense(grad, x, found.strides)
-    dx = torch.empty_strided(x.shape, found.strides, dtype=x.dtype, device=CPU)
+    dx = x.new_empty_strided(x.shape, found.strides)
+    parameters = parameters_of(of, found, backward=True)
     parts: list[Tensor | None] = [None] * 5  # of φ, α, shift, γ, β
     for i in range(5):
         value = of[1 + i]
         if needs[1 + i] and isinstance(value, Tensor):
             shape, count = (a.phi_shape, a.phi_count) if i == 0 else (a.parameter_shape, a.parameter_count)
-            shape = value.shape if value.numel() == count else shape
-            parts[i] = torch.empty(shape, dtype=found.dtype, device=CPU)
-    parameters = parameters_of(of._replace(beta=None), found)  # β is not read
+            parts[i] = x.new_empty(value.shape if value.numel() == count else shape, dtype=found.dtype)
     library.backward(found.encoded_spec, x, g, dx, found.offsets, parameters, saved.groups, parts, saved.samples)
     by_phi = parts[0]
     if by_phi is not None and isinstance(of.phi, Tensor) and isinstance(groups, Axes) and by_phi.dim() != of.phi.dim():
         full = problem.per_group_shape(of.phi.shape, x.shape, groups.dims, "phi")
         parts[0] = by_phi.sum_to_size(full).reshape(of.phi.shape)
     for i, part in enumerate(parts):
-        if part is not None:
-            parts[i] = _like(part, of[1 + i])
+        value = of[1 + i]
+        if part is not None and isinstance(value, Tensor) and (part.shape != value.shape or part.dtype != value.dtype):
+            parts[i] = part.sum_to_size(value.shape).to(value.dtype)  # the parameter was expanded
     return laid_out(dx, of.x), *parts, None
 
 
@@ -129,7 +126,7 @@ def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments
     if found is None:
         return None
     numbers, total, var = found
-    samples = torch.tensor(float(len(mean)), dtype=torch.float64, device=CPU)
+    samples = mean.new_full((), float(len(mean)), dtype=torch.float64)
     return GuardedMoments(Verdict.from_numbers(numbers, *mean.shape), total, var, samples)
 
 
@@ -137,7 +134,7 @@ def dense(value: Tensor, like: Tensor, strides: tuple[int, ...]) -> Tensor:
     """The value in the dtype of x and with the strides that the kernels read."""
     if value.dtype == like.dtype and value.stride() == strides and not value.is_neg():
         return value
-    return torch.empty_strided(value.shape, strides, dtype=like.dtype, device=CPU).copy_(value.detach())
+    return like.new_empty_strided(value.shape, strides).copy_(value.detach())
 
 
 def laid_out(value: Tensor, like: Tensor) -> Tensor:
@@ -148,11 +145,11 @@ def laid_out(value: Tensor, like: Tensor) -> Tensor:
     return value if wanted.stride() == value.stride() else wanted.copy_(value)
 
 
-def parameters_of(of: Inputs, found: Plan) -> tuple[Tensor | None, ...]:
-    """φ, α, shift, γ, β as the kernels read them."""
+def parameters_of(of: Inputs, found: Plan, backward: bool = False) -> tuple[Tensor | None, ...]:
+    """φ, α, shift, γ, β as the kernels read them. β is not read in ``backward``."""
     a, dtype = found.arrangement, found.dtype
     given: list[Tensor | None] = [None] * 5
-    for i in range(5):
+    for i in range(4 if backward else 5):
         value = of[1 + i]
         if isinstance(value, Tensor):
             shape, count = (a.phi_shape, a.phi_count) if i == 0 else (a.parameter_shape, a.parameter_count)
@@ -166,12 +163,6 @@ def _expanded(value: Tensor, shape: tuple[int, ...], count: int, dtype: torch.dt
         return value
     value = value.detach().resolve_neg().to(dtype)
     return (value if value.numel() == count else value.expand(shape)).contiguous()
-
-
-def _like(grad: Tensor, value: Any) -> Tensor:
-    """The gradient in the shape and dtype of its parameter, which may have been expanded."""
-    grad = grad if grad.shape == value.shape else grad.sum_to_size(value.shape)
-    return grad if grad.dtype == value.dtype else grad.to(value.dtype)
 
 
 def _can_follow(running: Running, a: Arrangement, dtype: torch.dtype) -> bool:

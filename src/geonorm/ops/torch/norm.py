@@ -243,14 +243,21 @@ def moments(values: Tensor, weight: Tensor | None, groups: Grouping) -> tuple[Te
 
 def shifts_whole_groups(of: Inputs, groups: Grouping) -> bool:
     """Whether α and the shift are the same for all values of a group."""
-    if not isinstance(groups, Axes):
+    return not isinstance(groups, Axes) or all(is_per_group(value, of.x, groups) for value in (of.alpha, of.shift))
+
+
+def is_per_group(value: float | Tensor | None, x: Tensor, groups: Axes) -> bool:
+    """Whether a parameter is the same for all values of a group."""
+    if not isinstance(value, Tensor):
         return True
-    for value in (of.alpha, of.shift):
-        if isinstance(value, Tensor):
-            missing = of.x.dim() - value.dim()
-            if any(d >= missing and value.shape[d - missing] != 1 for d in groups.dims):
-                return False
-    return True
+    missing = x.dim() - value.dim()
+    return all(d < missing or value.shape[d - missing] == 1 for d in groups.dims)
+
+
+def removed(center: Tensor, alpha: float | Tensor, shift: Tensor | None) -> Tensor:
+    """x − z: what a normalization subtracts."""
+    found = center if isinstance(alpha, float) and alpha == 1 else alpha * center
+    return found if shift is None else found - shift
 
 
 def _is_moderate(mean: Tensor, var: Tensor) -> bool:

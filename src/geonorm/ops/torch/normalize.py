@@ -15,7 +15,7 @@ from ..checks import can_read_values
 from ..grouping import Axes, Grouping
 from ..learned import LearnedPhi
 from ..problem import Incoming, Inputs, Result, Rule, Saved, per_group
-from . import norm, rows
+from . import norm, packed, rows
 from .norm import ForwardStatistics
 
 _BLOCK = 1 << 20  # elements: with fewer, the solver's overhead per block would dominate
@@ -28,6 +28,9 @@ def normalize(of: Inputs, groups: Grouping, rule: Rule) -> Result:
     if rows.supports(of, groups, rule):
         assert isinstance(groups, Axes)
         return rows.normalize(of, groups, rule)
+    if packed.supports(of, groups, rule):
+        assert isinstance(groups, Axes)
+        return packed.normalize(of, groups, rule)
     blocks = _blocks(of, groups)
     if not blocks:
         y, found = norm.forward(of, groups, rule)
@@ -49,6 +52,9 @@ def normalize_backward(
     if rows.supports(of, groups, rule):
         assert isinstance(groups, Axes)
         return rows.normalize_backward(grads, of, groups, rule, saved, needs)
+    if packed.supports(of, groups, rule) and packed.can_read(saved):
+        assert isinstance(groups, Axes)
+        return packed.normalize_backward(grads, of, groups, rule, saved, needs)
     found = ForwardStatistics.from_saved(saved.groups, of.x, groups)
     blocks = _blocks(of, groups)
     if not blocks:

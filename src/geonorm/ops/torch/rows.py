@@ -24,6 +24,7 @@ from ..checks import can_read_values
 from ..grouping import Axes, Grouping, TooFewValues
 from ..precision import computing_dtype, wide, wide_dtype
 from ..problem import Incoming, Inputs, Result, Rule, Saved
+from . import norm
 from .guard import MomentsOfGuarded, combine_moments, guarded_moments, row_moments
 
 _BLOCK = 1 << 18  # elements per block
@@ -71,7 +72,7 @@ def normalize(of: Inputs, groups: Axes, rule: Rule, moments_of: MomentsOfGuarded
     per_channel = (1, -1, *[1] * (x.dim() - 2))
     mean, var = mean.reshape(per_channel), var.reshape(per_channel)
     joint = mean if verdict is None else verdict.center.reshape(per_channel)
-    removed = _removed(mean, of.alpha, of.shift)
+    removed = norm.removed(mean, of.alpha, of.shift)
     spread = (var + (mean - removed).square()).sqrt()
     rho = (wide(spread).square() + rule.eps).rsqrt().to(spread.dtype)
     coefficients = _coefficients(removed, changed, joint, x.dim())
@@ -132,11 +133,6 @@ def _coefficients(removed: Tensor, factor: Tensor | None, joint: Tensor, rank: i
     return _Coefficients(torch.where(inside, removed, joint), f, torch.where(inside, 0.0, joint - removed))
 
 
-def _removed(mean: Tensor, alpha: float | Tensor, shift: Tensor | None) -> Tensor:
-    removed = mean if isinstance(alpha, float) and alpha == 1 else alpha * mean
-    return removed if shift is None else removed - shift
-
-
 def normalize_backward(
     grads: Incoming, of: Inputs, groups: Axes, rule: Rule, saved: Saved, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
@@ -146,7 +142,7 @@ def normalize_backward(
     dims = groups.dims
     statistics = problem.statistics_of(saved.groups, x, groups)
     center, spread = statistics.center, statistics.spread
-    removed = _removed(center, alpha, shift)
+    removed = norm.removed(center, alpha, shift)
     rho = (wide(spread).square() + rule.eps).rsqrt().to(spread.dtype)
     n = statistics.mass.to(spread.dtype)
     factor, joint = None, center

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -174,6 +174,15 @@ def advance(s: Searches, sums: Sums, k: int, eps: float, adaptive: bool, arithme
     return kept._replace(active=s.active & ~finished)
 
 
+@overload
+def rounding_of_sums(q: float, eps: float) -> float: ...
+@overload
+def rounding_of_sums(q: Tensor, eps: float) -> Tensor: ...
+def rounding_of_sums(q: float | Tensor, eps: float) -> float | Tensor:
+    """Relative error of P and N: q times that of |x − y|, one pow, one cascade sum."""
+    return eps * (2 * q + 16)
+
+
 class Evaluation(NamedTuple):
     """What the sums at y say about the center: its direction, its largest possible distance, and the Newton step."""
 
@@ -197,8 +206,8 @@ def evaluate(s: Searches, sums: Sums, eps: float, arithmetic: Arithmetic = TORCH
         torch.stack([log_up, log_down, -lead.abs(), -q * lead.abs(), (q - 1) * far_up, (q - 1) * far_down])
     ).unbind(0)
     size_up, size_down = span * size_up, span * size_down
-    # Relative error of P and N: q times that of |x − y|, one pow, one cascade sum; then the logarithms, in float64.
-    kappa = eps * (2 * q + 16) - torch.finfo(q.dtype).eps * q * (far_up + far_down).clamp_min(-1e3)
+    # The rounding of P and N, and of their logarithms in float64.
+    kappa = rounding_of_sums(q, eps) - torch.finfo(q.dtype).eps * q * (far_up + far_down).clamp_min(-1e3)
     sure = (1 - fell) / (1 + fell) > kappa  # |P − N| > κ(P + N)
     mean_up, mean_down = up * sums.above / sums.above_slope, down * sums.below / sums.below_slope
     grows_up, grows_down = ((a / b).nan_to_num(0.0, 0.0, 0.0) for a, b in ((size_up, mean_up), (size_down, mean_down)))
