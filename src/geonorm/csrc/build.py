@@ -28,6 +28,7 @@ SETS: dict[str, list[str]] = {
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
 }
+ELEMENTS = ["float", "double", "bf16", "f16"]  # each in an object of its own, so that all cores have work
 NEEDS = {"avx2": ["AVX2", "FMA", "F16C"], "avx512": ["AVX512F", "AVX512BW", "AVX512DQ", "AVX512VL"]}
 
 
@@ -69,19 +70,21 @@ def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None
     with tempfile.TemporaryDirectory() as folder:
         # entry.cpp holds the decisions that must be the same on different machines: no fused multiply-add there.
         exact = "-ffp-contract=off"
-        jobs = [[*flags, exact, *there, "-c", str(SOURCES / "entry.cpp"), "-o", f"{folder}/entry.o"]]
+        jobs = {"entry": [exact, *there, str(SOURCES / "entry.cpp")]}
         for name, extra in sets.items():
-            source, out = str(SOURCES / "kernels.cpp"), f"{folder}/{name}.o"
-            jobs.append([*flags, f"-DGEONORM_ISA={name}", *extra, "-c", source, "-o", out])
+            own = [f"-DGEONORM_ISA={name}", *extra]
+            for element in ELEMENTS:
+                jobs[f"{name}-{element}"] = [*own, f"-DGEONORM_ELEMENT={element}", str(SOURCES / "units.cpp")]
+            jobs[name] = [*own, str(SOURCES / "kernels.cpp")]
 
         def run(arguments: list[str]) -> None:
-            subprocess.run([cxx, *arguments], check=True)
+            subprocess.run([cxx, *flags, *arguments], check=True)
 
         with ThreadPoolExecutor(os.cpu_count()) as workers:
-            list(workers.map(run, jobs))
+            list(workers.map(lambda job: run(["-c", *jobs[job], "-o", f"{folder}/{job}.o"]), jobs))
         target.parent.mkdir(parents=True, exist_ok=True)
         made = Path(folder) / target.name
-        run([*flags, "-shared", f"{folder}/entry.o", *(f"{folder}/{name}.o" for name in sets), "-o", str(made)])
+        run(["-shared", *(f"{folder}/{job}.o" for job in jobs), "-o", str(made)])
         fresh = target.with_suffix(".new")
         shutil.copyfile(made, fresh)
         os.replace(fresh, target)  # a process that has the old one open keeps it

@@ -2,96 +2,11 @@
 // Nothing here may instantiate a template of the standard library: the linker would keep one copy of it for all sets.
 #include "kernels.h"
 
-#include "backward_lanes.h"
-#include "backward_rows.h"
-#include "forward_lanes.h"
-#include "forward_rows.h"
 #include "guard.h"
-#include "parts_lanes.h"
-#include "tiles.h"
+#include "units.h"
 
 namespace geonorm {
 namespace GEONORM_ISA {
-
-// One unit: all of forward, or a part.
-template <class E>
-static Status forward_unit(const Job& job, int64_t i, Scratch& scratch) {
-    if (job.task != WHOLE_JOB)
-        return job.layout == ROWS ? part_of_row<E>(job, i, scratch) : part_of_lanes<E>(job, i, scratch);
-    return job.layout == ROWS ? forward_row<E>(job, i, scratch) : forward_lane_block<E>(job, i, scratch);
-}
-
-template <class E>
-static Status forward_row_tiles(const Job& job, int64_t first, int64_t last, int64_t tile, Scratch& scratch,
-                                Scratch& memory) {
-    const int64_t bytes = tile * packed_stride(job, sizeof(E)) * (int64_t)sizeof(E);
-    char *x = (char*)memory.get(2 * bytes), *y = x + bytes;
-    if (!x) return REFUSED;
-    Job packed = packed_job(job, sizeof(E));
-    Status worst = DONE;
-    for (int64_t i = first; i < last && worst == DONE; i += tile) {
-        const int64_t end = last - i < tile ? last : i + tile;
-        packed.x = from_group_0(x, job, i, sizeof(E));
-        packed.y = job.y ? from_group_0(y, job, i, sizeof(E)) : nullptr;
-        move_tile<true>(job, (char*)job.x, x, i, end, sizeof(E), job.places);
-        for (int64_t k = i; k < end && worst == DONE; k++) worst = forward_unit<E>(packed, k, scratch);
-        if (job.y) move_tile<false>(job, (char*)job.y, y, i, end, sizeof(E));
-    }
-    return worst;
-}
-
-template <class E>
-static Status forward_units(const Job& job, int64_t first, int64_t last) {
-    static thread_local Scratch scratch, memory;
-    Status worst = DONE;
-    const int64_t tile = tile_size(job);
-    if (tile > 1) {
-        worst = forward_row_tiles<E>(job, first, last, tile, scratch, memory);
-    } else {
-        for (int64_t i = first; i < last && worst == DONE; i++) worst = forward_unit<E>(job, i, scratch);
-    }
-    if (scratch.size > KEEP_BYTES) scratch.release();
-    return worst;
-}
-
-template <class E>
-static bool backward_row_tiles(const Job& job, int64_t first, int64_t last, int64_t tile, double* sums, double* d_phi,
-                               Scratch& scratch, Scratch& memory) {
-    const int64_t bytes = tile * packed_stride(job, sizeof(E)) * (int64_t)sizeof(E);
-    char *x = (char*)memory.get(3 * bytes), *g = x + bytes, *dx = g + bytes;
-    if (!x) return false;
-    Job packed = packed_job(job, sizeof(E));
-    for (int64_t i = first; i < last; i += tile) {
-        const int64_t end = last - i < tile ? last : i + tile;
-        packed.x = from_group_0(x, job, i, sizeof(E)), packed.g = from_group_0(g, job, i, sizeof(E));
-        packed.dx = from_group_0(dx, job, i, sizeof(E));
-        move_tile<true>(job, (char*)job.x, x, i, end, sizeof(E), job.places);
-        move_tile<true>(job, (char*)job.g, g, i, end, sizeof(E));
-        for (int64_t k = i; k < end; k++)
-            backward_row<E>(packed, k, sums + k * SUMS, d_phi[k], ValueSums<typename Computing<E>::T>(), scratch);
-        if (job.dx) move_tile<false>(job, (char*)job.dx, dx, i, end, sizeof(E));
-    }
-    return true;
-}
-
-template <class E>
-static void backward_units(const Job& job, int64_t first, int64_t last, double* sums, double* d_phi,
-                           void* const* values) {
-    typedef typename Computing<E>::T T;
-    static thread_local Scratch scratch, memory;
-    const int64_t tile = tile_size(job);
-    if (job.layout == LANES) {
-        for (int64_t i = first; i < last; i++)
-            backward_lane_block<E>(job, LaneBlock<T>(job, i), sums, d_phi, scratch);
-        return;
-    }
-    if (tile > 1 && backward_row_tiles<E>(job, first, last, tile, sums, d_phi, scratch, memory)) return;
-    ValueSums<T> arrays;
-    if (values)
-        for (int i = 0; i < SUMS; i++) arrays.of[i] = (T*)values[i];
-    int64_t per_group = (job.parameters == PER_RUN ? job.runs : 1) * (int64_t)SUMS;
-    for (int64_t i = first; i < last; i++) backward_row<E>(job, i, sums + i * per_group, d_phi[i], arrays, scratch);
-}
 
 static Status forward(const Job& job, int64_t first, int64_t last) {
     switch (job.dtype) {
