@@ -72,10 +72,9 @@ def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None
         exact = "-ffp-contract=off"
         jobs = {"entry": [exact, *there, str(SOURCES / "entry.cpp")]}
         for name, extra in sets.items():
-            own = [f"-DGEONORM_ISA={name}", *extra]
-            for element in ELEMENTS:
-                jobs[f"{name}-{element}"] = [*own, f"-DGEONORM_ELEMENT={element}", str(SOURCES / "units.cpp")]
-            jobs[name] = [*own, str(SOURCES / "kernels.cpp")]
+            own = [f"-DGEONORM_ISA={name}", *extra, str(SOURCES / "kernels.cpp")]
+            jobs |= {f"{name}-{element}": [f"-DGEONORM_ELEMENT={element}", *own] for element in ELEMENTS}
+            jobs[name] = own
 
         def run(arguments: list[str]) -> None:
             subprocess.run([cxx, *flags, *arguments], check=True)
