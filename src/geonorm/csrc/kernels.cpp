@@ -102,16 +102,18 @@ void backward_of(const Job& job, int64_t first, int64_t last, double* sums, doub
 
 #ifdef GEONORM_ELEMENT
 
-template <>
-Status forward_of<GEONORM_ELEMENT>(const Job& job, int64_t first, int64_t last) {
-    return forward_units<GEONORM_ELEMENT>(job, first, last);
+template <class E>
+Status forward_of(const Job& job, int64_t first, int64_t last) {
+    return forward_units<E>(job, first, last);
 }
 
-template <>
-void backward_of<GEONORM_ELEMENT>(const Job& job, int64_t first, int64_t last, double* sums, double* d_phi,
-                                  void* const* values) {
-    backward_units<GEONORM_ELEMENT>(job, first, last, sums, d_phi, values);
+template <class E>
+void backward_of(const Job& job, int64_t first, int64_t last, double* sums, double* d_phi, void* const* values) {
+    backward_units<E>(job, first, last, sums, d_phi, values);
 }
+
+template Status forward_of<GEONORM_ELEMENT>(const Job&, int64_t, int64_t);
+template void backward_of<GEONORM_ELEMENT>(const Job&, int64_t, int64_t, double*, double*, void* const*);
 
 #else
 
