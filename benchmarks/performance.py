@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import speed
 from benchmarks.pages import put
-from benchmarks.speed.cases import COMPILED, NATIVE, TORCH
+from benchmarks.speed.cases import NATIVE, TORCH
 
 DOCS = Path(__file__).parents[1] / "docs"
 STORE = Path(__file__).with_name("results.csv")
@@ -23,7 +23,7 @@ def stored() -> tuple[speed.Result, ...]:
 
 def newest() -> list[speed.Result]:
     """The run on the pages: the last one with all its providers."""
-    machine = [result.machine for result in stored() if result.provider == COMPILED][-1]
+    machine = [result.machine for result in stored() if result.provider == TORCH][-1]
     return [result for result in stored() if result.machine == machine and result.row != "center"]
 
 

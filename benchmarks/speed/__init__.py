@@ -60,7 +60,7 @@ def run(
         seconds: for the providers of a case, instead of the usual ones; those of networks take twice as long.
         over_torch: only geonorm and torch's own.
     """
-    share = seconds or (5.0 if full else 0.5)
+    share = seconds or (5.0 if full else 0.3)
     mode = "full" if full else "short"
     here, found = Machine(), []
     about = (machine(), versions(), code_date(), mode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -109,7 +110,7 @@ def cases(full: bool) -> Iterator[Case]:
             for shape in images:
                 yield _batch_norm(f"BatchNorm2d, {what}", shape, options, full)
     for shape in images:
-        yield _over_torch("PopNorm2d", shape, nn.BatchNorm2d, lambda c=shape[1]: ours.PopNorm2d(c))
+        yield _over_torch("PopNorm2d", shape, nn.BatchNorm2d, ours.PopNorm2d, shape[1])
     for what, options in OPTIONS.items():
         if what != "median":
             for shape in FEATURES if full else FEATURES[:1]:
@@ -134,14 +135,14 @@ def cases(full: bool) -> Iterator[Case]:
 
 
 def _batch_norm(row: str, shape: Shape, options: dict[str, Any], full: bool) -> Case:
-    dims = 2 if len(shape) == 4 else 1
-    twin, layer = (nn.BatchNorm2d, ours.AugBatchNorm2d) if dims == 2 else (nn.BatchNorm1d, ours.AugBatchNorm1d)
+    flat: tuple[Any, Any] = (nn.BatchNorm1d, ours.AugBatchNorm1d)
+    twin, layer = flat if len(shape) == 2 else (nn.BatchNorm2d, ours.AugBatchNorm2d)
 
     def make() -> Layer:
         made = layer(shape[1], **options)
         if made.learn_phi:  # as after some training: at its start φ is 1.5, which has a short form
             nn.init.normal_(made.phi_offset, 0.0, 0.3)
-        return made
+        return made  # type: ignore[no-any-return]
 
     case = _over_torch(row, shape, twin, make, passes=FORWARD + BACKWARD + GUARD * ("guard" in options))
     more: dict[str, Provider] = {}
@@ -227,7 +228,7 @@ def _networks(full: bool) -> Iterator[Case]:
         return torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
 
     def step_with(norms: dict[str, Any]) -> dict[str, Provider]:
-        return {name: Provider(lambda norm=norm: resnet20(norm)) for name, norm in norms.items()}
+        return {name: Provider(partial(resnet20, norm)) for name, norm in norms.items()}
 
     for what, spec in specs.items():
         providers = step_with({"torch": "bn", NATIVE: spec})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -42,9 +42,9 @@ class Machine:
         self.speed_up.append(times[1] / times[self.threads])
 
     @staticmethod
-    def _time(call: object) -> float:
+    def _time(call: Callable[[], object]) -> float:
         start = time.perf_counter()
-        call()  # type: ignore[operator]
+        call()
         return time.perf_counter() - start
 
     def results(self, machine: str, versions: str, code: str, mode: str) -> list[Result]:
