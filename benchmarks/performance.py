@@ -18,12 +18,15 @@ LEVEL = 0.1  # a ratio this close to 1 is called about as fast
 @cache
 def stored() -> tuple[speed.Result, ...]:
     """The full runs."""
-    return tuple(result for result in speed.read(STORE) if result.mode == "full")
+    return tuple(result for result in speed.read(STORE) if result.mode == "full") if STORE.exists() else ()
 
 
 def newest() -> list[speed.Result]:
     """The run on the pages: the last one with all its providers."""
-    machine = [result.machine for result in stored() if result.provider == TORCH][-1]
+    machines = [result.machine for result in stored() if result.provider == TORCH]
+    if not machines:
+        raise SystemExit(f"{STORE.name} has no full run: python -m benchmarks.run measures one")
+    machine = machines[-1]
     return [result for result in stored() if result.machine == machine and result.row != "center"]
 
 
