@@ -1,4 +1,5 @@
-// The kernels for one instruction set: compiled once for each, with GEONORM_ISA naming it.
+// The kernels for one instruction set, named by GEONORM_ISA: compiled once for each dtype, named by GEONORM_ELEMENT, and
+// once for what they share, so that the compiler can work on several at a time.
 // Nothing here may instantiate a template of the standard library: the linker would keep one copy of it for all sets.
 #include "kernels.h"
 
@@ -93,22 +94,45 @@ static void backward_units(const Job& job, int64_t first, int64_t last, double* 
     for (int64_t i = first; i < last; i++) backward_row<E>(job, i, sums + i * per_group, d_phi[i], arrays, scratch);
 }
 
+// What is compiled once for each dtype.
+template <class E>
+Status forward_of(const Job& job, int64_t first, int64_t last);
+template <class E>
+void backward_of(const Job& job, int64_t first, int64_t last, double* sums, double* d_phi, void* const* values);
+
+#ifdef GEONORM_ELEMENT
+
+template <class E>
+Status forward_of(const Job& job, int64_t first, int64_t last) {
+    return forward_units<E>(job, first, last);
+}
+
+template <class E>
+void backward_of(const Job& job, int64_t first, int64_t last, double* sums, double* d_phi, void* const* values) {
+    backward_units<E>(job, first, last, sums, d_phi, values);
+}
+
+template Status forward_of<GEONORM_ELEMENT>(const Job&, int64_t, int64_t);
+template void backward_of<GEONORM_ELEMENT>(const Job&, int64_t, int64_t, double*, double*, void* const*);
+
+#else
+
 static Status forward(const Job& job, int64_t first, int64_t last) {
     switch (job.dtype) {
-        case FLOAT32: return forward_units<float>(job, first, last);
-        case FLOAT64: return forward_units<double>(job, first, last);
-        case BFLOAT16: return forward_units<bf16>(job, first, last);
-        case FLOAT16: return forward_units<f16>(job, first, last);
+        case FLOAT32: return forward_of<float>(job, first, last);
+        case FLOAT64: return forward_of<double>(job, first, last);
+        case BFLOAT16: return forward_of<bf16>(job, first, last);
+        case FLOAT16: return forward_of<f16>(job, first, last);
         default: return WRONG;
     }
 }
 
 static void backward(const Job& job, int64_t first, int64_t last, double* sums, double* d_phi, void* const* values) {
     switch (job.dtype) {
-        case FLOAT32: return backward_units<float>(job, first, last, sums, d_phi, values);
-        case FLOAT64: return backward_units<double>(job, first, last, sums, d_phi, values);
-        case BFLOAT16: return backward_units<bf16>(job, first, last, sums, d_phi, values);
-        default: return backward_units<f16>(job, first, last, sums, d_phi, values);
+        case FLOAT32: return backward_of<float>(job, first, last, sums, d_phi, values);
+        case FLOAT64: return backward_of<double>(job, first, last, sums, d_phi, values);
+        case BFLOAT16: return backward_of<bf16>(job, first, last, sums, d_phi, values);
+        default: return backward_of<f16>(job, first, last, sums, d_phi, values);
     }
 }
 
@@ -125,6 +149,8 @@ static void evaluate(const double* given, double* found) {
 extern const Kernels kernels;
 const Kernels kernels = {GN_NAME(GEONORM_ISA), VECTORS * Of<float>::N, forward, backward, sample_moments, channel_medians,
                          weiszfeld, distances, middle_value, verdicts, far_distance, pull_sample, scale_sample, evaluate};
+
+#endif
 
 }  // namespace GEONORM_ISA
 }  // namespace geonorm
