@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -15,3 +16,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("quick", deadline=None, max_examples=50, derandomize=True)
 settings.register_profile("full", deadline=None, max_examples=150, derandomize=True)
 settings.load_profile("quick")  # `make test-full` asks for the other
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers_in_any_order() -> None:
+    """A test draws the same numbers whether it runs alone, after others, or on another worker."""
+    torch.manual_seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -224,9 +225,19 @@ def call_model(model: nn.Module, batch: Any) -> Any:
 
     if isinstance(x, Tensor):
         return model(at_home(x))
-    if isinstance(x, Mapping):
-        return model(**{str(name): at_home(value) for name, value in x.items()})
+    if isinstance(x, Mapping) and _takes(model, x):
+        return model(**{name: at_home(value) for name, value in x.items()})
+    got = f"a dict of {', '.join(map(str, x))}" if isinstance(x, Mapping) else type(batch).__name__
     raise TypeError(
-        f"expected batches of tensors, of tuples that begin with one, or of dicts (got {type(batch).__name__}); "
-        "say how to call the model with forward=lambda model, batch: ..."
+        "expected batches of tensors, of tuples that begin with one, or of dicts of the model's arguments "
+        f"(got {got}); say how to call the model with forward=lambda model, batch: ..."
     )
+
+
+def _takes(model: nn.Module, arguments: Mapping[Any, Any]) -> bool:
+    """Whether the forward of a model can be called with these arguments by name."""
+    try:
+        inspect.signature(model.forward).bind(**arguments)
+    except TypeError:
+        return False
+    return True
