@@ -123,9 +123,9 @@ def test_functions_that_print_or_raise(here: Path, capsys: pytest.CaptureFixture
 
 
 def test_batches_that_are_none_are_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("odd.py").write_text("def batches():\n    return {'x': 1}\n")
+    Path("odd.py").write_text("def batches():\n    return 7\n")
     assert main(["diagnose", "--model", "some_model.py:make", "--data", "odd.py:batches"]) == 1
-    assert "expected a batch" in capsys.readouterr().err
+    assert "expected --data odd.py:batches to return an iterable of batches" in capsys.readouterr().err
 
 
 def test_a_model_that_does_not_run_gives_1(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

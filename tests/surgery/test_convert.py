@@ -127,7 +127,7 @@ class TestAxes:
         model = Nested()
         report = geonorm.convert(model, "augbn")
         assert [left.name for left in report.left] == ["twice.b", "twice.c"]
-        assert "number of dimensions" in report.left[0].reason
+        assert "how many dimensions" in report.left[0].reason
         assert "name it with where=" in report.left[1].reason
         report = geonorm.convert(model, "augbn", where="twice.*")
         assert [change.name for change in report.changed] == ["twice.c"]
