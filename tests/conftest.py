@@ -8,7 +8,7 @@ import torch
 from hypothesis import settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Workers are as many as there are cores: threads of their own, and of what they start, would only wait for each other.
+    # As many workers as cores: threads of their own, and of what they start, would only wait for each other.
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
