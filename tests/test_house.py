@@ -71,7 +71,8 @@ def test_imports_point_down(path: Path) -> None:
 
 
 # Inside ops: a backend knows what a normalization is, and torch's, which takes what it has no kernel for; no other.
-MAY_USE = {"torch": set(), "cpu": {"torch"}, "joint": {"torch", "cpu"}}
+BACKENDS = sorted(path.parent.name for path in (PACKAGE / "ops").glob("*/__init__.py"))
+MAY_USE = {backend: {"torch"} for backend in BACKENDS} | {"torch": set(), "joint": {"torch", "cpu"}}
 
 
 @pytest.mark.parametrize("backend", MAY_USE)

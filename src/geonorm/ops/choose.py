@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 
 from torch import Tensor
 
-from . import cpu, guarded, joint, problem
+from . import guarded, joint
+from .backend import Backend
 from .checks import can_read_values
-from .cpu import library
 from .grouping import Axes, Grouping
 from .problem import Incoming, Inputs, Result, Rule, Saved
 from .running import Running
@@ -23,6 +24,9 @@ from .torch import center as torch_center
 from .torch import normalize as on_torch
 from .torch.guard import GuardedMoments
 from .torch.guard import guarded_moments as torch_guarded_moments
+
+# The folder that has the kernels for a type of device. It is imported when the first tensor of that type arrives.
+_FOLDERS = {"cpu": "cpu"}
 
 
 def requested() -> str:
@@ -34,19 +38,30 @@ def requested() -> str:
 
 
 @cache
+def backend_for(device: str) -> Backend | None:
+    """The backend with kernels for a type of device; None if torch serves it.
+
+    Raises if the kernels were requested and are missing.
+    """
+    name = requested()
+    if name == "torch" or device not in _FOLDERS:
+        return None
+    backend: Backend = import_module(f".{_FOLDERS[device]}", __package__)  # type: ignore[assignment]
+    missing = backend.why_not()
+    if missing and name == "native":
+        raise RuntimeError(f"GEONORM_BACKEND=native, but {missing}; or unset GEONORM_BACKEND to run on torch")
+    return None if missing else backend
+
+
 def has_kernels() -> bool:
-    """Whether to use the compiled kernels on the CPU. Raises if they were requested and are missing."""
-    name, found = requested(), None
-    if name == "torch":
-        return False
-    found = library.load()
-    if name == "native" and isinstance(found, str):
-        raise RuntimeError(f"GEONORM_BACKEND=native, but {found}; or unset GEONORM_BACKEND to run on torch")
-    return not isinstance(found, str)
+    """Whether the compiled kernels serve the CPU."""
+    return backend_for("cpu") is not None
 
 
 def describe() -> dict[str, str]:
     """Which backend is in use and why, as readable text; "none" if the requested one is missing."""
+    from .cpu import library
+
     name, found = requested(), library.load()
     if name == "torch":
         return {"backend": "torch", "because": "GEONORM_BACKEND=torch"}
@@ -62,7 +77,7 @@ def using_backend(name: str) -> Iterator[None]:
     """Use another backend than ``GEONORM_BACKEND`` inside this context, in the whole process; for comparisons."""
     former = os.environ.get("GEONORM_BACKEND")
     os.environ["GEONORM_BACKEND"] = name
-    has_kernels.cache_clear()
+    backend_for.cache_clear()
     try:
         yield
     finally:
@@ -70,7 +85,7 @@ def using_backend(name: str) -> Iterator[None]:
             del os.environ["GEONORM_BACKEND"]
         else:
             os.environ["GEONORM_BACKEND"] = former
-        has_kernels.cache_clear()
+        backend_for.cache_clear()
 
 
 def normalize(
@@ -80,8 +95,9 @@ def normalize(
     if groups.joint and rule.guard is None:
         assert isinstance(groups, Axes)
         return joint.normalize(of, groups, rule, of.x.is_cpu and has_kernels())
-    if of.x.is_cpu and has_kernels():
-        result = cpu.normalize(of, groups, rule, running, counts)
+    backend = backend_for(of.x.device.type)
+    if backend is not None:
+        result = backend.normalize(of, groups, rule, running, counts)
         if result is not None:
             return result
     if rule.guard is None:
@@ -100,20 +116,14 @@ def normalize_backward(
     if groups.joint and rule.guard is None:
         assert isinstance(groups, Axes)
         return joint.normalize_backward(grads, of, groups, rule, saved, needs)
-    if grads.center is None and grads.spread is None and _by_kernels(saved):
-        found = cpu.normalize_backward(grads.output, of, groups, rule, saved, needs)
+    backend = backend_for(of.x.device.type) if grads.center is None and grads.spread is None else None
+    if backend is not None and backend.wrote(saved):
+        found = backend.normalize_backward(grads.output, of, groups, rule, saved, needs)
         if found is not None:
             return found
     if rule.guard is None:
         return on_torch.normalize_backward(grads, of, groups, rule, saved, needs)
     return guarded.normalize_backward(grads, of, groups, rule, saved, needs, normalize_backward)
-
-
-def _by_kernels(saved: Saved) -> bool:
-    if saved.plan is not None:
-        return True
-    rows = saved.groups
-    return rows.is_cpu and rows.numel() > 0 and float(rows[0, problem.BY]) == problem.BY_CPU
 
 
 def center(
@@ -126,8 +136,9 @@ def center(
 ) -> torch_center.Center:
     """The center of every group. All values are in this process."""
     assert not groups.joint
-    if x.is_cpu and has_kernels():
-        found = cpu.center(x, phi, weight, groups, sweeps)
+    backend = backend_for(x.device.type)
+    if backend is not None:
+        found = backend.center(x, phi, weight, groups, sweeps)
         if found is not None:
             return found
     return torch_center.center(x, phi, weight, groups, sweeps, phi_strictly_inside)
@@ -135,13 +146,15 @@ def center(
 
 def spread(z: Tensor, weight: Tensor | None, groups: Grouping, rule: Rule) -> Tensor | None:
     """The spread of the deviations z of every group, if there is a kernel for it."""
-    return cpu.spread(z, weight, groups, rule) if z.is_cpu and has_kernels() else None
+    backend = backend_for(z.device.type)
+    return None if backend is None else backend.spread(z, weight, groups, rule)
 
 
 def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments:
     """The moments of a batch after far samples were pulled in, from the moments of each sample."""
-    if can_read_values(mean, deviation) and has_kernels():
-        found = cpu.guarded_moments(mean, deviation, k)
+    backend = backend_for(mean.device.type) if can_read_values(mean, deviation) else None
+    if backend is not None:
+        found = backend.guarded_moments(mean, deviation, k)
         if found is not None:
             return found
     return torch_guarded_moments(mean, deviation, k)

@@ -24,6 +24,20 @@ from .plan import Plan, plan
 _NOTHING = (None,) * 5
 
 
+def why_not() -> str | None:
+    """Why the kernels are not available here; None if they are."""
+    found = library.load()
+    return found if isinstance(found, str) else None
+
+
+def wrote(saved: Saved) -> bool:
+    """Whether the kernels wrote the state: ``plan`` says so at once, the rows after an operator."""
+    if saved.plan is not None:
+        return True
+    rows = saved.groups
+    return rows.is_cpu and rows.numel() > 0 and float(rows[0, problem.BY]) == problem.BY_CPU
+
+
 def normalize(
     of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, counts: Tensor | None = None
 ) -> Result | None:
