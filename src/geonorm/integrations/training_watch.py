@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +162,7 @@ def in_order(data: Iterable[Any]) -> Iterable[Any] | None:
     dataset: Any = getattr(data, "dataset", None)
     if dataset is None:
         return data if isinstance(data, (list, tuple)) else None
-    if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         return None
     size, collate = getattr(data, "batch_size", None), getattr(data, "collate_fn", None)
     return DataLoader(dataset, batch_size=size or 64, collate_fn=collate)

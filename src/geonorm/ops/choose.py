@@ -46,7 +46,7 @@ def backend_for(device: str) -> Backend | None:
     name = requested()
     if name == "torch" or device not in _FOLDERS:
         return None
-    backend: Backend = import_module(f".{_FOLDERS[device]}", __package__)  # type: ignore[assignment]
+    backend: Backend = import_module(f".{_FOLDERS[device]}", __package__)
     missing = backend.why_not()
     if missing and name == "native":
         raise RuntimeError(f"GEONORM_BACKEND=native, but {missing}; or unset GEONORM_BACKEND to run on torch")
