@@ -30,9 +30,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     backend.wrote = lambda saved: True
     monkeypatch.setitem(sys.modules, backend.__name__, backend)
     monkeypatch.setitem(choose._FOLDERS, "cpu", "refusing")
+    choose._kernels.cache_clear()
     with using_backend("auto"):
         yield count
-    choose.backend_for.cache_clear()
+    choose._kernels.cache_clear()
 
 
 def results(guard: float | None = None) -> list[torch.Tensor]:
@@ -62,6 +63,7 @@ def test_a_device_without_a_backend_runs_on_torch() -> None:
 
 def test_a_backend_that_is_requested_and_missing_is_an_error(calls: Counter[str]) -> None:
     sys.modules["geonorm.ops.refusing"].why_not = lambda: "its kernels were not built"  # type: ignore[attr-defined]
+    choose._kernels.cache_clear()
     with using_backend("native"), pytest.raises(RuntimeError, match="native, but its kernels were not built"):
         choose.backend_for("cpu")
     with using_backend("auto"):

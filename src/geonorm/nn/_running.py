@@ -218,7 +218,8 @@ class RunningNormLayer(NormLayer):
         Copies of the buffers where there may be a backward, which a later update must not break.
         """
         mean, var = self._needed_statistics()
-        alpha, removed, keep = self._alpha(), self._current(CENTER), torch.is_grad_enabled()
+        alpha, removed = self._alpha(), self._current(CENTER)
+        keep = torch.is_grad_enabled() or torch.jit.is_tracing()  # a trace is checked with and without gradients
         if keep:
             removed = removed.clone()
         if isinstance(alpha, Tensor) or alpha != 1:

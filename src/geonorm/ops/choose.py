@@ -46,11 +46,19 @@ def backend_for(device: str) -> Backend | None:
     name = requested()
     if name == "torch" or device not in _FOLDERS:
         return None
+    found = _kernels(device)
+    if name == "native" and isinstance(found, str):
+        raise RuntimeError(f"GEONORM_BACKEND=native, but {found}; or unset GEONORM_BACKEND to run on torch")
+    return None if isinstance(found, str) else found
+
+
+@cache
+def _kernels(device: str) -> Backend | str:
+    """The backend with kernels for a type of device, whatever is requested; or why there is none."""
+    if device not in _FOLDERS:
+        return f"there are no kernels for {device}"
     backend: Backend = import_module(f".{_FOLDERS[device]}", __package__)
-    missing = backend.why_not()
-    if missing and name == "native":
-        raise RuntimeError(f"GEONORM_BACKEND=native, but {missing}; or unset GEONORM_BACKEND to run on torch")
-    return None if missing else backend
+    return backend.why_not() or backend
 
 
 def has_kernels() -> bool:
@@ -116,8 +124,8 @@ def normalize_backward(
     if groups.joint and rule.guard is None:
         assert isinstance(groups, Axes)
         return joint.normalize_backward(grads, of, groups, rule, saved, needs)
-    backend = backend_for(of.x.device.type) if grads.center is None and grads.spread is None else None
-    if backend is not None and backend.wrote(saved):
+    backend = _kernels(of.x.device.type)  # the one that wrote the state, also if another is requested by now
+    if grads.center is None and grads.spread is None and not isinstance(backend, str) and backend.wrote(saved):
         found = backend.normalize_backward(grads.output, of, groups, rule, saved, needs)
         if found is not None:
             return found
