@@ -14,7 +14,7 @@ from importlib import import_module
 
 from torch import Tensor
 
-from . import guarded, joint
+from . import cpu, guarded, joint
 from .backend import Backend
 from .checks import can_read_values
 from .grouping import Axes, Grouping
@@ -62,8 +62,8 @@ def _kernels(device: str) -> Backend | str:
 
 
 def has_kernels() -> bool:
-    """Whether the compiled kernels serve the CPU."""
-    return backend_for("cpu") is not None
+    """Whether the compiled kernels serve the CPU, and so the groups that several processes share."""
+    return backend_for("cpu") is cpu
 
 
 def describe() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Which names are public, and the lines of the reference that document each."""
+"""The names that each page of the reference documents: a hook of mkdocs, which fills them in when the site is built."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import importlib
 import importlib.util
 import inspect
 import types
+from pathlib import PurePosixPath
+from typing import Any
 
 # Page of docs/reference, and the modules whose names it has.
 REFERENCE_PAGES = {
@@ -48,3 +50,11 @@ def reference_directives(page: str) -> str:
         order = sorted(found, key=lambda name: (inspect.isclass(getattr(public, name)) != (page == "nn"), name.lower()))
         lines += [f"::: {found[name]}\n" for name in order]
     return "\n".join(lines)
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Called by mkdocs with the text of every page."""
+    path = PurePosixPath(page.file.src_uri)
+    if path.parent.name != "reference" or path.stem not in REFERENCE_PAGES:
+        return markdown
+    return markdown.replace("<!-- names -->", reference_directives(path.stem))
