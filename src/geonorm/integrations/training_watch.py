@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ class TrainingWatch:
         if self.monitor is not None:
             self.monitor.step(loss)
         if self._is_alone and self._diagnose_every and self._steps % self._diagnose_every == 0:
-            found = diagnose(model, itertools.islice(data, self._batches), self._forward)
+            found = diagnose(model, _first(data, self._batches), self._forward)
             self.diagnoses[self._steps] = found
             for finding in found.findings:
                 if finding.severity != "note" and (finding.layer, finding.what) not in self._said:
@@ -139,7 +139,7 @@ class TrainingWatch:
         """After the last step."""
         self.close()
         if self._recalibrates:
-            some = list(itertools.islice(data, self._batches))
+            some = list(_first(data, self._batches))
             self.recalibration = recalibrate(model, some, self._forward, guard=self._guard)
 
     def close(self) -> None:
@@ -155,6 +155,11 @@ class TrainingWatch:
         self.screening = screen(model, ordered, self._forward)
         if self.screening.broken:
             logger.warning("geonorm: %s", self.screening.headline())
+
+
+def _first(data: Iterable[Any], number: int) -> Iterator[Any]:
+    """The first batches. Asked for one by one: to begin a loader draws random numbers, which ``diagnose`` restores."""
+    yield from itertools.islice(data, number)
 
 
 def in_order(data: Iterable[Any]) -> Iterable[Any] | None:
