@@ -219,7 +219,8 @@ class RunningNormLayer(NormLayer):
         """
         mean, var = self._needed_statistics()
         alpha, removed = self._alpha(), self._current(CENTER)
-        keep = torch.is_grad_enabled() or torch.jit.is_tracing()  # a trace is checked with and without gradients
+        # A trace must be the same without gradients: torch checks that.
+        keep = torch.is_grad_enabled() or torch._C._get_tracing_state() is not None
         if keep:
             removed = removed.clone()
         if isinstance(alpha, Tensor) or alpha != 1:
