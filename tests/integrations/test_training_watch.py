@@ -144,3 +144,11 @@ def test_what_has_no_order_is_not_screened() -> None:
 def test_options_that_make_no_sense(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TrainingWatch(**options)
+
+
+@pytest.mark.parametrize("options", [{"diagnose_every": 1}, {"recalibrate": True}])
+def test_no_batch_is_taken_away_from_the_training(options: dict) -> None:
+    batches = iter([torch.zeros(2, 8)])
+    with pytest.raises(TypeError, match="pass the DataLoader itself"):
+        TrainingWatch(**options).start(net(), None, batches)
+    assert len(list(batches)) == 1

@@ -113,6 +113,11 @@ class TrainingWatch:
                 the training: a synced layer that runs in one process would wait for the others.
             is_first: whether this is the first of them.
         """
+        if isinstance(data, Iterator) and (self._diagnose_every or self._recalibrates):
+            raise TypeError(
+                f"expected data that can be read again (got {type(data).__name__}): diagnose and recalibrate would "
+                "take batches away from the training; pass the DataLoader itself"
+            )
         self.forget()
         self._is_alone = processes == 1
         if self._every is not None and is_first:
