@@ -1,4 +1,5 @@
 // The C functions that Python calls: choice of the instruction set, threads, sums over groups, running statistics.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -121,9 +122,24 @@ static void follow(void* buffer, int64_t i, double value, double momentum) {
     b = (T)(b + momentum * (value - b));
 }
 
+// Tools made for torch write the mean or the variance alone. If that has changed since the last update and our own buffer has
+// not, ours is stale and starts again from theirs.
+template <class T>
+static void adopt(void* own, const void* source, const void* seen_own, const void* seen_source, int64_t n, double factor) {
+    if (!own || !seen_own) return;
+    T* mine = (T*)own;
+    const T* theirs = (const T*)source;
+    const bool stale = std::equal(mine, mine + n, (const T*)seen_own) && !std::equal(theirs, theirs + n, (const T*)seen_source);
+    for (int64_t i = 0; i < n && stale; i++) mine[i] = theirs[i] * (T)factor;
+}
+
 template <class T>
 static void update_running(const Job& job) {
+    if (job.batches) ++*job.batches;
+    if (!job.running_mean) return;
     const int64_t groups = group_count(job);
+    adopt<T>(job.running_center, job.running_mean, job.seen_center, job.seen_mean, groups, 1);
+    adopt<T>(job.running_scale, job.running_var, job.seen_scale, job.seen_var, groups, job.normal_scale);
     const double m = (double)group_size(job), unbiased = m > 1 ? m / (m - 1) : NAN;
     for (int64_t i = 0; i < groups; i++) {
         const double* state = job.state + i * STATE_SIZE;
@@ -132,7 +148,11 @@ static void update_running(const Job& job) {
         follow<T>(job.running_center, i, state[CENTER], job.momentum);
         follow<T>(job.running_scale, i, state[SPREAD] * state[SPREAD], job.momentum);
     }
-    if (job.batches) ++*job.batches;
+    auto remember = [&](void* seen, const void* buffer) {
+        if (seen && buffer) memcpy(seen, buffer, groups * sizeof(T));
+    };
+    remember(job.seen_mean, job.running_mean), remember(job.seen_var, job.running_var);
+    remember(job.seen_center, job.running_center), remember(job.seen_scale, job.running_scale);
 }
 
 static int64_t tensor_bytes(const Job& job) {

@@ -39,7 +39,7 @@ struct Job {
     double phi_low, phi_high, phi_start;  // φ = low + (high − low)·sigmoid(offset + start), if high > 0
     // Specific to one call.
     int64_t threads;
-    double momentum;
+    double momentum, normal_scale;  // normal_scale: the squared spread of standard normal data
     const int64_t* offsets;  // LANES: first row of every segment, and the number of rows
     const void *x, *g;
     void *y, *dx;      // y may be null: only the statistics are computed
@@ -47,6 +47,7 @@ struct Job {
     const void *alphas, *shifts, *gammas, *betas;
     double* state;                                        // STATE_SIZE numbers per group, see State
     void *running_mean, *running_var, *running_center, *running_scale;  // of the computing dtype, or null
+    void *seen_mean, *seen_var, *seen_center, *seen_scale;              // copies from the last update, or null
     int64_t* batches;                                                   // a counter, or null
     void *d_phi, *d_alpha, *d_shift, *d_gamma, *d_beta;                 // of the computing dtype, or null
     void* verdict;          // of a guarded batch, the computing dtype: see Verdict

@@ -21,10 +21,12 @@ static const Name JOB_FIELDS[] = {
     GN_FIELD(period), GN_FIELD(phi_count), GN_FIELD(centered), GN_FIELD(spread), GN_FIELD(samples),
     GN_FIELD(positions), GN_FIELD(phi), GN_FIELD(alpha), GN_FIELD(eps), GN_FIELD(psi), GN_FIELD(psi_factor),
     GN_FIELD(spread_floor), GN_FIELD(grad_floor), GN_FIELD(guard), GN_FIELD(phi_low), GN_FIELD(phi_high),
-    GN_FIELD(phi_start), GN_FIELD(threads), GN_FIELD(momentum), GN_FIELD(offsets), GN_FIELD(x), GN_FIELD(g),
+    GN_FIELD(phi_start), GN_FIELD(threads), GN_FIELD(momentum), GN_FIELD(normal_scale), GN_FIELD(offsets),
+    GN_FIELD(x), GN_FIELD(g),
     GN_FIELD(y), GN_FIELD(dx), GN_FIELD(phis), GN_FIELD(alphas), GN_FIELD(shifts), GN_FIELD(gammas), GN_FIELD(betas),
     GN_FIELD(state), GN_FIELD(running_mean),
-    GN_FIELD(running_var), GN_FIELD(running_center), GN_FIELD(running_scale), GN_FIELD(batches), GN_FIELD(d_phi),
+    GN_FIELD(running_var), GN_FIELD(running_center), GN_FIELD(running_scale), GN_FIELD(seen_mean),
+    GN_FIELD(seen_var), GN_FIELD(seen_center), GN_FIELD(seen_scale), GN_FIELD(batches), GN_FIELD(d_phi),
     GN_FIELD(d_alpha), GN_FIELD(d_shift), GN_FIELD(d_gamma), GN_FIELD(d_beta), GN_FIELD(verdict),
     GN_FIELD(guard_counts), GN_FIELD(task), GN_FIELD(sizes), GN_FIELD(points), GN_FIELD(found), GN_FIELD(places)};
 #undef GN_FIELD

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..distributed import Group, group_name, grouping
-from ..ops import Axes, Inputs, LearnedPhi, NormStatistics, Running, Segments, check_values
+from ..ops import Axes, Inputs, NormStatistics, Rule, Running, Segments, check_values
 from ..ops.problem import per_group
 from ._arguments import (
     broadcastable,
@@ -100,24 +100,17 @@ def aug_norm(
         >>> statistics.center.shape
         torch.Size([1, 3, 1])
     """
-    output, statistics = aug_norm_impl(
-        x,
-        dim if process_group is None else joint_groups(x, dim, process_group, batch),
-        phi,
-        alpha=alpha,
-        weight=weight,
-        bias=bias,
-        eps=eps,
-        spread=spread,
-        spread_phi=spread_phi,
-        spread_floor=spread_floor,
-        grad_floor=grad_floor,
-        sweeps=sweeps,
-        phi_strictly_inside=renamed_interior(phi_strictly_inside, interior),
-        element_weight=element_weight,
-        batch=batch,
-        batch_size=batch_size,
+    rule = make_rule(
+        spread,
+        spread_phi,
+        spread_floor,
+        grad_floor,
+        eps,
+        sweeps,
+        renamed_interior(phi_strictly_inside, interior),
     )
+    groups = dim if process_group is None else joint_groups(x, dim, process_group, batch)
+    output, statistics = aug_norm_impl(x, groups, phi, alpha, weight, bias, rule, element_weight, batch, batch_size)
     assert statistics is not None
     return AugNorm(output, statistics)
 
@@ -135,56 +128,27 @@ def joint_groups(x: Tensor, dim: int | Sequence[int] | None, process_group: Grou
 def aug_norm_impl(
     x: Tensor,
     dim: int | Sequence[int] | Axes | None,
-    phi: float | Tensor | LearnedPhi,
-    *,
+    phi: float | Tensor,
     alpha: float | Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    eps: float,
-    spread: str | float,
-    spread_phi: float,
-    spread_floor: float,
-    grad_floor: float,
-    sweeps: int | None,
-    phi_strictly_inside: bool,
-    element_weight: Tensor | None = None,
+    rule: Rule,
+    element_weight: Tensor | None,
     batch: Tensor | None = None,
     batch_size: int | None = None,
-    running: Running | None = None,
     measured: bool = True,
     empty_ok: bool = False,
-    guard: float | None = None,
-    guard_counts: Tensor | None = None,
-    checked: bool = False,
 ) -> tuple[Tensor, NormStatistics | None]:
-    """The implementation of ``aug_norm`` and of the layers.
+    """``aug_norm`` with its options as a rule.
 
-    Updates the ``running`` buffers, and returns statistics if ``measured``. ``dim`` may be the groups themselves, which
-    may extend over processes. ``guard`` is for x of shape (N, C, *), normalized over all but its channels;
-    ``guard_counts`` counts guarded samples. ``empty_ok``: groups whose weights are all 0 come out as 0. ``checked``:
-    a layer has already checked its options and parameters.
+    ``dim`` may be the groups themselves, which may extend over processes. Returns statistics if ``measured``.
+    ``empty_ok``: groups whose weights are all 0 come out as 0.
     """
     check_floating(x)
     if batch is not None and dim is not None:
         raise ValueError("expected dim or batch, not both: batch reduces the rows of each segment")
-    learned = phi if isinstance(phi, LearnedPhi) and batch is None else None
-    if isinstance(phi, LearnedPhi):
-        phi = phi.value() if learned is None else phi.offset
-    rule = make_rule(
-        spread,
-        spread_phi,
-        spread_floor,
-        grad_floor,
-        eps=eps,
-        sweeps=sweeps,
-        phi_strictly_inside=phi_strictly_inside,
-        guard=guard,
-        learned=None if learned is None else learned[1:],
-    )
-    if checked and isinstance(dim, Axes) and element_weight is None:
-        return normalize(Inputs(x, phi, alpha, None, weight, bias, None), dim, rule, running, measured, guard_counts)
     power = exponent(phi)
-    check_sweeps(sweeps)
+    check_sweeps(rule.sweeps)
     if batch is None:
         axes = dim if isinstance(dim, Axes) else Axes(reduced_dims(x, dim))
         groups: Axes | Segments = axes
@@ -204,9 +168,37 @@ def aug_norm_impl(
     alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
     if not x.dim():
         inputs = Inputs(x.reshape(1), power, alpha, None, weight, bias, full_weight)
-        output, statistics = normalize(inputs, Axes((0,)), rule, running, measured)
+        output, statistics = normalize(inputs, Axes((0,)), rule, measured=measured)
         return output.reshape(()), statistics
     inputs = Inputs(x, power, alpha, None, weight, bias, full_weight)
+    return normalize(inputs, groups, rule, measured=measured)
+
+
+def normalize_in_layer(
+    x: Tensor,
+    groups: Axes,
+    rule: Rule,
+    phi: float | Tensor,
+    alpha: float | Tensor,
+    shift: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    element_weight: Tensor | None,
+    running: Running | None = None,
+    measured: bool = False,
+    guard_counts: Tensor | None = None,
+) -> tuple[Tensor, NormStatistics | None]:
+    """The functional call of the layers, which have checked their options and parameters before.
+
+    Updates the ``running`` buffers and the ``guard_counts``, and returns statistics if ``measured``. If φ is learned,
+    ``phi`` is what the rule's ``learned`` makes it from. Groups whose weights are all 0 come out as 0.
+    """
+    check_floating(x)
+    full_weight = None
+    if element_weight is not None:
+        full_weight = weights(element_weight, floating(x))
+        check_values(full_weight, groups, empty_ok=True)
+    inputs = Inputs(x, phi, alpha, shift, weight, bias, full_weight)
     return normalize(inputs, groups, rule, running, measured, guard_counts)
 
 

@@ -30,21 +30,41 @@ from ._spread import robust_exponent
 
 
 def make_rule(
-    spread: str | float, spread_phi: float, spread_floor: float, grad_floor: float = 0.0, **choices: Any
+    spread: str | float,
+    spread_phi: float,
+    spread_floor: float,
+    grad_floor: float = 0.0,
+    eps: float = 1e-5,
+    sweeps: int | None = None,
+    phi_strictly_inside: bool = False,
+    guard: float | None = None,
+    learned: tuple[float, float, float] | None = None,
+    centered: bool = True,
+    scaled: bool = True,
+    scale_first: bool = False,
 ) -> Rule:
     """A rule from the name of a spread and other options."""
-    if torch.compiler.is_compiling():
-        return _make_rule(spread, spread_phi, spread_floor, grad_floor, **choices)
-    return _known_rule(spread, spread_phi, spread_floor, grad_floor, **choices)
+    make = _make_rule if torch.compiler.is_compiling() else _known_rule
+    return make(
+        spread, spread_phi, spread_floor, grad_floor, eps, sweeps, phi_strictly_inside, guard, learned, centered,
+        scaled, scale_first,
+    )  # fmt: skip
 
 
-def _make_rule(spread: str | float, spread_phi: float, spread_floor: float, grad_floor: float, **choices: Any) -> Rule:
+def _make_rule(
+    spread: str | float, spread_phi: float, spread_floor: float, grad_floor: float, eps: float, sweeps: int | None,
+    phi_strictly_inside: bool, guard: float | None, learned: tuple[float, float, float] | None, centered: bool,
+    scaled: bool, scale_first: bool,
+) -> Rule:  # fmt: skip
     power = spread_power(spread, "spread")
     check_floor(grad_floor, "grad_floor", of="spread")
     if power is None:
         check_floor(spread_floor, "spread_floor")
         spread_phi = robust_exponent(spread_phi, "spread_phi")
-    return Rule(power=power, spread_phi=spread_phi, spread_floor=spread_floor, grad_floor=grad_floor, **choices)
+    return Rule(
+        power, eps, spread_phi, spread_floor, grad_floor, sweeps, phi_strictly_inside, centered, scaled, scale_first,
+        guard, learned,
+    )  # fmt: skip
 
 
 _known_rule = lru_cache(maxsize=1024)(_make_rule)
@@ -69,7 +89,7 @@ def normalize(
         )
     index = groups.index if isinstance(groups, Segments) else None
     if ops.may_call_directly(*of, index):
-        if torch.is_grad_enabled() and any(isinstance(v, Tensor) and v.requires_grad for v in of):
+        if torch.is_grad_enabled() and _some_require_grad(of):
             found = _apply(*of, _Call(groups, rule, running, counts, measured))
             return (found[0], NormStatistics(*found[1:])) if measured else (found, None)
         y, saved, _ = ops.normalize(of, groups, rule, running, counts)
@@ -89,6 +109,13 @@ def normalize(
         return y, None
     center, spread = differentiable
     return y, problem.statistics_of(rows, of.x, groups)._replace(center=center, spread=spread)
+
+
+def _some_require_grad(of: Inputs) -> bool:
+    for value in of:  # noqa: SIM110 (a generator takes three times as long)
+        if isinstance(value, Tensor) and value.requires_grad:
+            return True
+    return False
 
 
 class _Call(NamedTuple):
@@ -237,11 +264,11 @@ def _gradients(
                 "second derivative; call geonorm.unsync(model), which makes every process normalize alone"
             )
     elif torch.is_grad_enabled() or not torch._C._has_storage(grads.output):  # without storage: batched gradients
-        return _differentiable_gradients(grads, of, groups, ctx.rule, needs)
+        return differentiable_gradients(grads, of, groups, ctx.rule, needs)
     return ops.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples, ctx.plan), needs)
 
 
-def _differentiable_gradients(
+def differentiable_gradients(
     grads: Incoming, of: Inputs, groups: Grouping, rule: Rule, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """The gradients by plain operations: repeats the forward and differentiates it."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..distributed import Group
-from ..ops import Axes, Inputs, NormStatistics, Running, check_values
+from ..ops import Axes, Inputs, check_values
 from ..ops.problem import per_group
 from ._arguments import broadcastable, check_floating, exponent, floating, reduced_dims, renamed_interior, weights
 from ._aug import AugNorm, joint_groups
@@ -80,66 +80,15 @@ def pop_norm(
         >>> torch.allclose(spread(y, "rms", 0), torch.full((10,), 0.25))
         True
     """
-    output, statistics = pop_norm_impl(
-        x,
-        dim if process_group is None else joint_groups(x, dim, process_group),
-        phi,
-        weight=weight,
-        bias=bias,
-        kappa=kappa,
-        eps=eps,
-        spread=spread,
-        center=center,
-        scale=scale,
-        shift=shift,
-        order=order,
-        spread_phi=spread_phi,
-        spread_floor=spread_floor,
-        grad_floor=grad_floor,
-        sweeps=sweeps,
-        phi_strictly_inside=renamed_interior(phi_strictly_inside, interior),
-        element_weight=element_weight,
-    )
-    assert statistics is not None
-    return AugNorm(output, statistics)
-
-
-def pop_norm_impl(
-    x: Tensor,
-    dim: int | Sequence[int] | Axes | None,
-    phi: float | Tensor,
-    *,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    kappa: float,
-    eps: float,
-    spread: str | float,
-    center: bool,
-    scale: bool,
-    shift: str,
-    order: str,
-    spread_phi: float,
-    spread_floor: float,
-    grad_floor: float,
-    sweeps: int | None,
-    phi_strictly_inside: bool,
-    element_weight: Tensor | None = None,
-    running: Running | None = None,
-    measured: bool = True,
-    empty_ok: bool = False,
-    guard: float | None = None,
-    guard_counts: Tensor | None = None,
-) -> tuple[Tensor, NormStatistics | None]:
-    """The implementation of ``pop_norm`` and of the layers; arguments as in ``aug_norm_impl``."""
     check_floating(x)
-    groups = dim if isinstance(dim, Axes) else Axes(reduced_dims(x, dim))
+    groups = joint_groups(x, dim, process_group) if process_group is not None else Axes(reduced_dims(x, dim))
     power = exponent(phi)
     if isinstance(power, Tensor):
         power = per_group(power, x.shape, groups.dims, "phi")
     check_sweeps(sweeps)
     check_choices(kappa, shift, order)
     full_weight = None if element_weight is None else weights(element_weight, floating(x))
-    check_values(full_weight, groups, empty_ok)
+    check_values(full_weight, groups)
     for name, value in (("weight", weight), ("bias", bias)):
         if isinstance(value, Tensor):
             broadcastable(value, x, name)
@@ -148,17 +97,17 @@ def pop_norm_impl(
         spread_phi,
         spread_floor,
         grad_floor,
-        eps=eps,
-        sweeps=sweeps,
-        phi_strictly_inside=phi_strictly_inside,
+        eps,
+        sweeps,
+        renamed_interior(phi_strictly_inside, interior),
         centered=center,
         scaled=scale,
         scale_first=order == "scale_first",
-        guard=guard,
     )
     alpha, inside, gamma, outside = pop_parameters(x, weight, bias, kappa, center, scale, shift, order)
-    inputs = Inputs(x, power, alpha, inside, gamma, outside, full_weight)
-    return normalize(inputs, groups, rule, running, measured, counts=guard_counts)
+    output, statistics = normalize(Inputs(x, power, alpha, inside, gamma, outside, full_weight), groups, rule)
+    assert statistics is not None
+    return AugNorm(output, statistics)
 
 
 def pop_parameters(

@@ -7,6 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
+from operator import is_
 from typing import Any, ClassVar, Literal, NoReturn, TypedDict, TypeVar
 
 import torch
@@ -15,11 +16,15 @@ from torch.fx import Proxy
 from torch.nn import Parameter
 
 from ..functional._arguments import check_floor, exponent, renamed_weight, spread_power
+from ..functional._aug import normalize_in_layer
 from ..functional._center import check_sweeps
+from ..functional._normalize import make_rule
+from ..functional._repeated import may_repeat, repeated_call
 from ..functional._spread import robust_exponent
-from ..ops import LearnedPhi
+from ..ops import Axes, Inputs, LearnedPhi, Rule, Running
 
 SINGLE_ELEMENT = ("error", "running", "identity")
+MOST_SHAPES = 8  # of inputs, whose calls a layer remembers
 
 
 class AugOptions(TypedDict, total=False):
@@ -175,17 +180,108 @@ class NormLayer(nn.Module):
         learned: Tensor | None = getattr(self, self._alpha_name)
         return self.alpha_start if learned is None else learned
 
-    def _function_options(self) -> dict[str, Any]:
-        """The keyword arguments that every layer passes to its functional call."""
-        return {
-            "eps": self.eps,
-            "spread": self.spread,
-            "spread_phi": self.spread_phi,
-            "spread_floor": self.spread_floor,
-            "grad_floor": self.grad_floor,
-            "sweeps": self.sweeps,
-            "phi_strictly_inside": self.learn_phi,
-        }
+    def _normalize(
+        self,
+        input: Tensor,
+        groups: Axes,
+        alpha: float | Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        element_weight: Tensor | None,
+        running: Running | None = None,
+        guard: float | None = None,
+        guard_counts: Tensor | None = None,
+        whole: Tensor | None = None,
+    ) -> Tensor:
+        """The functional call of AugNorm's layers, with parameters that broadcast to the input.
+
+        ``whole``: the layer's own input, if this one is a view of it; the output has its shape.
+        """
+        given = self._phi()
+        phi, learned = (given.offset, given[1:]) if isinstance(given, LearnedPhi) else (given, None)
+        rule = self._rule(guard, learned)
+        if element_weight is None and not torch.compiler.is_compiling():
+            of = Inputs(input, phi, alpha, None, weight, bias, None)
+            self._remember(input if whole is None else whole, of, groups, rule, running, guard_counts)
+            repeated = self._repeat(input if whole is None else whole)
+            if repeated is not None:
+                return repeated
+        output, _ = normalize_in_layer(
+            input, groups, rule, phi, alpha, None, weight, bias, element_weight, running, guard_counts=guard_counts
+        )
+        return output if whole is None else output.reshape(whole.shape)
+
+    def _repeat(self, input: Tensor) -> Tensor | None:
+        """The output, if this call is like an earlier one; most calls of a training are."""
+        if torch.compiler.is_compiling() or type(input) is not Tensor or input.is_nested:
+            return None
+        known = self.__dict__.get("_known_calls")
+        found = None if known is None else known.get(input.shape)
+        if found is None:
+            return None
+        call, own, parameters, buffers = found
+        if all(map(is_, self._parameters.values(), parameters)) and all(map(is_, self._buffers.values(), buffers)):
+            output: Tensor | None = call.run(input, own) if call.fits(input, own) else None
+            return output
+        self.__dict__.pop("_known_calls", None)  # parameters or buffers were replaced
+        return None
+
+    def _remember(
+        self,
+        input: Tensor,
+        of: Inputs,
+        groups: Axes,
+        rule: Rule,
+        running: Running | None,
+        guard_counts: Tensor | None,
+    ) -> None:
+        """Keep what further calls with an input of this shape share."""
+        known = self.__dict__.setdefault("_known_calls", {})
+        if input.shape in known or not self._may_repeat() or not may_repeat(of, groups):
+            return
+        own: dict[str, Parameter | None] = self._parameters
+        phi, alpha = own.get("phi_offset"), own.get(self._alpha_name)
+        values = (
+            self.phi_start if phi is None else phi,
+            self.alpha_start if alpha is None else alpha,
+            None,
+            own.get("weight"),
+            own.get("bias"),
+        )
+        found = repeated_call(input, values, of, groups, rule, running, guard_counts)
+        if len(known) == MOST_SHAPES:
+            known.clear()
+        known[input.shape] = None if found is None else (*found, tuple(own.values()), tuple(self._buffers.values()))
+
+    def _may_repeat(self) -> bool:
+        """Whether calls do nothing but normalize and update running statistics."""
+        return True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__.pop("_known_calls", None)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self.__dict__.pop("_known_calls", None)
+        super().__delattr__(name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_known_calls"}
+
+    def _rule(self, guard: float | None, learned: tuple[float, float, float] | None, *more: bool) -> Rule:
+        """The options of this layer, and ``more`` of those of ``make_rule``."""
+        return make_rule(
+            self.spread,
+            self.spread_phi,
+            self.spread_floor,
+            self.grad_floor,
+            self.eps,
+            self.sweeps,
+            self.learn_phi,
+            guard,
+            learned,
+            *more,
+        )
 
     def _affine_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool, factory: dict[str, Any]) -> None:
         self.register_parameter("weight", Parameter(torch.empty(shape, **factory)) if weight else None)

@@ -7,7 +7,8 @@ from typing import Any, Literal, TypedDict
 from torch import Tensor
 
 from ..functional import NormStatistics
-from ..functional._pop import check_choices, pop_norm_impl
+from ..functional._aug import normalize_in_layer
+from ..functional._pop import check_choices, pop_parameters
 from ..ops import Axes, Running
 from ._base import AugOptions, NormLayer
 
@@ -80,31 +81,30 @@ class PopLayer(NormLayer):
     def _pop(
         self,
         input: Tensor,
-        dims: tuple[int, ...] | Axes,
+        groups: Axes,
         per_channel: Any,
         element_weight: Tensor | None,
         running: Running | None = None,
         measured: bool = False,
-        **guard: Any,
+        guard: float | None = None,
+        guard_counts: Tensor | None = None,
     ) -> tuple[Tensor, NormStatistics | None]:
         phi = self.phi
-        return pop_norm_impl(
+        if isinstance(phi, Tensor):
+            phi = phi.reshape([1, -1] + [1] * (input.dim() - 2))
+        alpha, inside, gamma, outside = pop_parameters(
             input,
-            dims,
-            phi.reshape([1, -1] + [1] * (input.dim() - 2)) if isinstance(phi, Tensor) else phi,
-            weight=per_channel(self.weight),
-            bias=per_channel(self.bias),
-            kappa=self.kappa,
-            center=self.center,
-            scale=self.scale,
-            shift=self.shift,
-            order=self.order,
-            element_weight=element_weight,
-            running=running,
-            measured=measured,
-            empty_ok=True,
-            **self._function_options(),
-            **guard,
+            per_channel(self.weight),
+            per_channel(self.bias),
+            self.kappa,
+            self.center,
+            self.scale,
+            self.shift,
+            self.order,
+        )
+        rule = self._rule(guard, None, self.center, self.scale, self.order == "scale_first")
+        return normalize_in_layer(
+            input, groups, rule, phi, alpha, inside, gamma, outside, element_weight, running, measured, guard_counts
         )
 
     def _describe(self) -> str:

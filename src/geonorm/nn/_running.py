@@ -14,7 +14,7 @@ from ..functional import affine_norm
 from ..functional._arguments import spread_power
 from ..functional._aug import affine_of
 from ..functional._guard import check_k
-from ..ops import Axes, Running, can_read_values, statistics_paused
+from ..ops import Axes, Running, Seen, can_read_values, statistics_paused
 from ._base import NormLayer, along_channels
 
 
@@ -84,10 +84,13 @@ class RunningNormLayer(NormLayer):
         counts = None if k is None else torch.zeros(4, dtype=torch.long, device=device)
         self.register_buffer("guard_counts", counts, persistent=False)
 
-    def _guard_options(self) -> dict[str, Any]:
-        """The keyword arguments of the guard for the functional call."""
-        counts = self.guard_counts if self.training and not statistics_paused() else None
-        return {"guard": self.guard, "guard_counts": counts}
+    def _may_repeat(self) -> bool:
+        """Batches may be counted although there are no statistics to update."""
+        return self._buffers["running_mean"] is not None or self._buffers["num_batches_tracked"] is None
+
+    def _guard_counts(self) -> Tensor | None:
+        """The counts to update from this batch."""
+        return self.guard_counts if self.guard is not None and self.training and not statistics_paused() else None
 
     def reset_running_stats(self) -> None:
         """Reset running statistics to those of standard normal data, as torch does."""
@@ -152,21 +155,19 @@ class RunningNormLayer(NormLayer):
     def _running_to_update(
         self, mean: Tensor, var: Tensor, factor: float | Tensor, over: tuple[int, ...], batches: Tensor | None
     ) -> Running:
-        """The running statistics to update, after changes made by other tools were adopted."""
-        buffers, seen = self._buffers, []
-        for pair in (CENTER, SCALE):
-            own = buffers[pair.own]
-            if own is None:
-                continue
-            stale = self._stale(pair)
-            if stale is not False:
-                self._adopt_changes(pair, stale)
-            seen += [
-                (_required(buffers[pair.seen_own]), own),
-                (_required(buffers[pair.seen_source]), _required(buffers[pair.source])),
-            ]
+        """The running statistics to update."""
+        buffers = self._buffers
         center, scale = buffers["running_center"], buffers["running_scale"]
-        return Running(mean, var, center, scale, factor, over, batches, tuple(seen))
+        seen = None
+        if center is not None or scale is not None:
+            seen = Seen(
+                buffers["seen_mean"],
+                buffers["seen_var"],
+                buffers["seen_center"],
+                buffers["seen_scale"],
+                1.0 if scale is None else self._normal_scale(),
+            )
+        return Running(mean, var, center, scale, factor, over, batches, seen)
 
     def _stale(self, pair: BufferPair) -> bool | Tensor:
         """Whether another tool wrote only torch's buffer of a pair; a tensor where values cannot be read."""
@@ -174,12 +175,6 @@ class RunningNormLayer(NormLayer):
         if source.is_cpu and can_read_values(source, own):
             return not torch.equal(source, known) and torch.equal(own, left)
         return (source != known).any() & (own == left).all()
-
-    @torch.no_grad()
-    def _adopt_changes(self, pair: BufferPair, stale: bool | Tensor) -> None:
-        """Estimate our buffer from torch's where that was written alone."""
-        own = _required(self._buffers[pair.own])
-        own.copy_(choose(stale, self._estimate(pair), own))
 
     def _current(self, pair: BufferPair) -> Tensor:
         """The running center or scale; an estimate if another tool wrote only torch's buffer."""

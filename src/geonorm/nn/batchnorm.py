@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from ..distributed import Group, group_name
-from ..functional._aug import aug_norm_impl
 from ..ops import Axes, TooFewValues
 from ._base import AugOptions, along_channels, check_batch_input, mask_or_weight, pass_through
 from ._running import RunningNormLayer, values_per_channel
@@ -69,6 +68,8 @@ class _AugBatchNorm(RunningNormLayer):
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
+        if mask is None and element_weight is None and (output := self._repeat(input)) is not None:
+            return output
         check_batch_input(self, input)
         element_weight = mask_or_weight(mask, element_weight)
         if input.numel() and not self._uses_batch_statistics():
@@ -98,21 +99,17 @@ class _AugBatchNorm(RunningNormLayer):
         return self._normalized(input, element_weight, self._groups(input))
 
     def _normalized(self, input: Tensor, element_weight: Tensor | None, groups: Axes) -> Tensor:
-        return aug_norm_impl(
+        return self._normalize(
             input,
             groups,
-            self._phi(),
-            alpha=along_channels(self._alpha(), input),
-            weight=along_channels(self.weight, input),
-            bias=along_channels(self.bias, input),
-            element_weight=element_weight,
-            running=self._running(),
-            measured=False,
-            empty_ok=True,
-            checked=True,
-            **self._function_options(),
-            **self._guard_options(),
-        )[0]
+            along_channels(self._alpha(), input),
+            along_channels(self.weight, input),
+            along_channels(self.bias, input),
+            element_weight,
+            self._running(),
+            self.guard,
+            self._guard_counts(),
+        )
 
     def extra_repr(self) -> str:
         """Torch's arguments, then ours."""

@@ -116,16 +116,16 @@ class AugGraphNorm(NormLayer):
         return aug_norm_impl(
             x,
             None,
-            self._phi(),
-            alpha=self._alpha(),
-            weight=self.weight,
-            bias=self.bias,
-            element_weight=mask_or_weight(mask, element_weight),
-            batch=batch,
-            batch_size=batch_size,
+            self.phi,
+            self._alpha(),
+            self.weight,
+            self.bias,
+            self._rule(None, None),
+            mask_or_weight(mask, element_weight),
+            batch,
+            batch_size,
             measured=False,
             empty_ok=True,
-            **self._function_options(),
         )[0]
 
     def extra_repr(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..functional._aug import aug_norm_impl
+from ..ops import Axes
 from ._base import (
     AugOptions,
     NormLayer,
@@ -150,23 +150,21 @@ class AugGroupNorm(ChannelGroups):
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
+        if mask is None and element_weight is None and (output := self._repeat(input)) is not None:
+            return output
         self._check(input)
         if not input.numel() or self._is_single(input):
             return pass_through(input, along_channels(self.weight, input), along_channels(self.bias, input))
         element_weight = mask_or_weight(mask, element_weight)
-        output, _ = aug_norm_impl(
+        return self._normalize(
             self._split(input, input),
-            tuple(range(2, input.dim() + 1)),
-            self._phi(),
-            alpha=self._per_channel(self._alpha(), input),
-            weight=self._per_channel(self.weight, input),
-            bias=self._per_channel(self.bias, input),
-            element_weight=None if element_weight is None else self._split(element_weight, input),
-            measured=False,
-            empty_ok=True,
-            **self._function_options(),
+            Axes(tuple(range(2, input.dim() + 1))),
+            self._per_channel(self._alpha(), input),
+            self._per_channel(self.weight, input),
+            self._per_channel(self.bias, input),
+            None if element_weight is None else self._split(element_weight, input),
+            whole=input,
         )
-        return output.flatten(1, 2)
 
     def extra_repr(self) -> str:
         """Torch's arguments, then ours."""

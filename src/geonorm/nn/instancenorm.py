@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ..functional._aug import aug_norm_impl
-from ..ops import Running, statistics_paused
+from ..ops import Axes, Running, statistics_paused
 from ._base import AugOptions, along_channels, mask_or_weight, pass_through
 from ._running import RunningNormLayer
 
@@ -66,6 +65,8 @@ class _AugInstanceNorm(RunningNormLayer):
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
+        if mask is None and element_weight is None and (output := self._repeat(input)) is not None:
+            return output
         self._check(input)
         element_weight = mask_or_weight(mask, element_weight)
         if input.dim() == self.spatial_dims + 1:
@@ -86,19 +87,9 @@ class _AugInstanceNorm(RunningNormLayer):
                 f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}; "
                 "choose single_element='identity', or 'running' with track_running_stats=True"
             )
-        return aug_norm_impl(
-            input,
-            dims,
-            self._phi(),
-            alpha=along_channels(self._alpha(), input),
-            weight=gamma,
-            bias=beta,
-            element_weight=element_weight,
-            running=self._running(),
-            measured=False,
-            empty_ok=True,
-            **self._function_options(),
-        )[0]
+        return self._normalize(
+            input, Axes(dims), along_channels(self._alpha(), input), gamma, beta, element_weight, self._running()
+        )
 
     def _uses_batch_statistics(self) -> bool:
         """Like torch's InstanceNorm: a layer constructed with buffers that were removed cannot evaluate."""

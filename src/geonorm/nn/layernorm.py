@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..functional._aug import aug_norm_impl
+from ..ops import Axes
 from ._base import AugOptions, NormLayer, check_no_running_statistics, mask_or_weight, pass_through
 
 
@@ -103,6 +103,8 @@ class AugLayerNorm(NormLayer):
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
+        if mask is None and element_weight is None and (output := self._repeat(input)) is not None:
+            return output
         rank = len(self.normalized_shape)
         if input.is_nested and input.layout == torch.jagged:
             return self._jagged(input, mask_or_weight(mask, element_weight))
@@ -114,18 +116,9 @@ class AugLayerNorm(NormLayer):
             )
         if not input.numel() or (math.prod(self.normalized_shape) == 1 and self.single_element == "identity"):
             return pass_through(input, self.weight, self.bias)
-        return aug_norm_impl(
-            input,
-            tuple(range(-rank, 0)),
-            self._phi(),
-            alpha=self._alpha(),
-            weight=self.weight,
-            bias=self.bias,
-            element_weight=mask_or_weight(mask, element_weight),
-            measured=False,
-            empty_ok=True,
-            **self._function_options(),
-        )[0]
+        groups = Axes(tuple(range(input.dim() - rank, input.dim())))
+        element_weight = mask_or_weight(mask, element_weight)
+        return self._normalize(input, groups, self._alpha(), self.weight, self.bias, element_weight)
 
     def _jagged(self, input: Tensor, element_weight: Tensor | None) -> Tensor:
         """Normalize a jagged tensor: its tokens are stored one after another, and each is a group."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ..ops import Axes
 from ._base import check_no_running_statistics, mask_or_weight
 from ._pop import PopLayer, PopOptions
 from .groupnorm import ChannelGroups
@@ -109,7 +110,7 @@ class PopGroupNorm(PopLayer, ChannelGroups):
         element_weight = mask_or_weight(mask, element_weight)
         output, _ = self._pop(
             self._split(input, input),
-            tuple(range(2, input.dim() + 1)),
+            Axes(tuple(range(2, input.dim() + 1))),
             lambda parameter: self._per_channel(parameter, input),
             None if element_weight is None else self._split(element_weight, input),
         )

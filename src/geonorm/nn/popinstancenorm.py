@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ..ops import Axes
 from ._base import along_channels, check_batch_input, check_no_running_statistics, mask_or_weight
 from ._pop import PopLayer, PopOptions
 
@@ -75,7 +76,8 @@ class _PopInstanceNorm(PopLayer):
                 "choose single_element='identity'"
             )
         element_weight = mask_or_weight(mask, element_weight)
-        return self._pop(input, tuple(range(2, input.dim())), lambda p: along_channels(p, input), element_weight)[0]
+        groups = Axes(tuple(range(2, input.dim())))
+        return self._pop(input, groups, lambda p: along_channels(p, input), element_weight)[0]
 
     def extra_repr(self) -> str:
         """The arguments."""

@@ -13,11 +13,11 @@ from ..functional import NormStatistics
 from ..functional._arguments import spread_power
 from ..functional._pop import pop_parameters
 from ..functional._pull import pull
-from ..ops import Axes, TooFewValues, move_towards_
+from ..ops import Axes, Running, TooFewValues, move_towards_
 from ..ops.torch.guard import judge_samples
 from ._base import along_channels, check_batch_input, mask_or_weight
 from ._pop import PopLayer, PopOptions
-from ._running import CENTER, SCALE, BufferPair, RunningNormLayer, choose, values_per_channel
+from ._running import CENTER, SCALE, RunningNormLayer, choose, values_per_channel
 
 
 class _PopNorm(PopLayer, RunningNormLayer):
@@ -129,7 +129,8 @@ class _PopNorm(PopLayer, RunningNormLayer):
             element_weight,
             running,
             extremes,
-            **self._guard_options(),
+            self.guard,
+            self._guard_counts(),
         )
         if extremes and running is not None and statistics is not None:
             self._update_extremes(input, statistics, groups, element_weight, running.factor)
@@ -161,12 +162,17 @@ class _PopNorm(PopLayer, RunningNormLayer):
         for buffer, end in ((self.running_upper, high - center), (self.running_lower, center - low)):
             move_towards_(buffer, torch.where(statistics.mass > 0, end, math.nan), factor)
 
-    @torch.no_grad()
-    def _adopt_changes(self, pair: BufferPair, stale: bool | Tensor) -> None:
-        super()._adopt_changes(pair, stale)
-        for end in (self.running_upper, self.running_lower):
-            if pair is SCALE and end is not None:
-                end.copy_(choose(stale, self._estimate(pair).sqrt(), end))
+    def _running_to_update(
+        self, mean: Tensor, var: Tensor, factor: float | Tensor, over: tuple[int, ...], batches: Tensor | None
+    ) -> Running:
+        """Also start both ends from the variance where another tool wrote that alone."""
+        stale = False if self.running_upper is None else self._stale(SCALE)
+        if stale is not False:
+            with torch.no_grad():
+                for end in (self.running_upper, self.running_lower):
+                    if end is not None:
+                        end.copy_(choose(stale, self._estimate(SCALE).sqrt(), end))
+        return super()._running_to_update(mean, var, factor, over, batches)
 
     def _evaluation(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         mean, var = self._needed_statistics()

@@ -14,12 +14,26 @@ from torch import Tensor
 _PAUSED = 0
 
 
+class Seen(NamedTuple):
+    """Copies of the running statistics from the last update, which show what was written since.
+
+    Tools made for torch write only the mean and the variance. If the mean differs from its copy and the center does
+    not, the center is stale and starts again from the mean; the same holds for scale and variance. ``mean`` is there
+    if ``center`` is, ``var`` if ``scale`` is.
+    """
+
+    mean: Tensor | None
+    var: Tensor | None
+    center: Tensor | None
+    scale: Tensor | None
+    normal_scale: float  # the squared spread of standard normal data: what the scale is over the variance
+
+
 class Running(NamedTuple):
     """Buffers of a layer, one entry per channel, and how far they move towards each batch.
 
     ``var`` tracks the unbiased variance, ``scale`` the squared spread. ``over`` names dimensions of the statistics that
-    are averaged first (instances). ``batches`` counts batches. ``copies`` are pairs of a copy and its buffer; the
-    copies are refreshed after every update.
+    are averaged first (instances). ``batches`` counts batches.
     """
 
     mean: Tensor
@@ -29,7 +43,7 @@ class Running(NamedTuple):
     factor: float | Tensor
     over: tuple[int, ...] = ()
     batches: Tensor | None = None
-    copies: tuple[tuple[Tensor, Tensor], ...] = ()
+    seen: Seen | None = None
 
 
 @torch.no_grad()  # nothing may be saved for backward: checkpointing compares saved tensors with and without an update
@@ -37,6 +51,7 @@ def update_running_stats_(
     running: Running, center: Tensor, spread: Tensor, mean: Tensor, var: Tensor, mass: Tensor
 ) -> None:
     """Update the buffers from the statistics of a batch. Groups without values are ignored."""
+    _adopt_changes(running)
     present = mass > 0
     unbiased = var * (mass / (mass - 1).clamp_min(1e-30)).to(var.dtype)
     pairs = [
@@ -54,15 +69,26 @@ def update_running_stats_(
         else:
             value = torch.where(present, value, math.nan)
         move_towards_(buffer, value, running.factor)
-    refresh_copies(running)
+    if running.seen is not None:
+        for copy, buffer in zip(running.seen[:4], running[:4], strict=True):
+            if copy is not None and buffer is not None:
+                copy.copy_(buffer)
     if running.batches is not None:
         running.batches.add_(1)
 
 
-def refresh_copies(running: Running) -> None:
-    """Bring the copies of the buffers up to date."""
-    for copy, buffer in running.copies:
-        copy.copy_(buffer)
+def _adopt_changes(running: Running) -> None:
+    """Start the center from the mean, and the scale from the variance, where another tool wrote those alone."""
+    seen = running.seen
+    if seen is None:
+        return
+    for own, source, seen_own, seen_source, factor in (
+        (running.center, running.mean, seen.center, seen.mean, 1.0),
+        (running.scale, running.var, seen.scale, seen.var, seen.normal_scale),
+    ):
+        if own is not None and seen_own is not None and seen_source is not None:
+            stale = (source != seen_source).any() & (own == seen_own).all()
+            own.copy_(torch.where(stale, source * factor, own))
 
 
 @torch.no_grad()

@@ -131,14 +131,18 @@ class KernelOptions(NamedTuple):
 # The fields of csrc/job.h in order: first those that all calls with like tensors share, then those of a single call.
 _SPEC_FIELDS = ("dtype", *Arrangement._fields[:9], "parameters", "period", "phi_count", *KernelOptions._fields)
 _CALL_FIELDS = (
-    "threads", "momentum", "offsets", "x", "g", "y", "dx", "phis", "alphas", "shifts", "gammas", "betas", "state",
-    "running_mean", "running_var", "running_center", "running_scale", "batches",
+    "threads", "momentum", "normal_scale", "offsets", "x", "g", "y", "dx", "phis", "alphas", "shifts", "gammas",
+    "betas", "state", "running_mean", "running_var", "running_center", "running_scale",
+    "seen_mean", "seen_var", "seen_center", "seen_scale", "batches",
     "d_phi", "d_alpha", "d_shift", "d_gamma", "d_beta", "verdict", "guard_counts",
     "task", "sizes", "points", "found", "places",
 )  # fmt: skip
-_SPEC, _CALL = struct.Struct("=17q11d"), struct.Struct("=qd28Q")
+_SPEC, _CALL = struct.Struct("=17q11d"), struct.Struct("=q2d32Q")
 
 
+_NO_GRADIENTS = (None,) * 5
+NO_COPIES: tuple[Tensor | None, ...] = (None,) * 4
+NO_BUFFERS: tuple[Tensor | None, ...] = (None,) * 9
 _WHOLE_JOB = (0,) * 5  # no single task, and no samples stored elsewhere
 
 
@@ -190,10 +194,11 @@ def forward(
     x: Tensor,
     y: Tensor | None,
     offsets: Tensor | None,
-    parameters: tuple[Tensor | None, ...],
+    parameters: Sequence[Tensor | None],
     state: Tensor,
-    running: tuple[Tensor | None, ...],
-    momentum: float,
+    running: tuple[Tensor | None, ...] = NO_BUFFERS,
+    momentum: float = 0.0,
+    normal_scale: float = 1.0,
     verdict: Tensor | None = None,
     guard_counts: Tensor | None = None,
 ) -> bool:
@@ -205,15 +210,32 @@ def forward(
         offsets: first rows of the segments.
         parameters: φ, α, shift, γ, β as contiguous tensors of the computing dtype.
         state: float64, filled for backward.
-        running: buffers to update: mean, var, center, squared spread, and the number of batches.
+        running: buffers to update: mean, var, center, squared spread; copies of the four from the last update; and the
+            number of batches.
         momentum: how far the buffers move towards this batch.
+        normal_scale: what the squared spread of normal data is over its variance.
         verdict: filled for a guarded batch: factors and distances of samples, center and scales of channels, radius.
         guard_counts: int64, added to: batches, batches with a pull, samples pulled, samples not finite.
     """
-    tensors = (offsets, x, None, y, None, *parameters, state, *running)
+    tensors = (
+        offsets,
+        x,
+        None,
+        y,
+        None,
+        *parameters,
+        state,
+        *running,
+        None,
+        None,
+        None,
+        None,
+        None,
+        verdict,
+        guard_counts,
+    )
     addresses = [0 if value is None else value.data_ptr() for value in tensors]
-    guard = [0 if value is None else value.data_ptr() for value in (verdict, guard_counts)]
-    call = _CALL.pack(torch.get_num_threads(), momentum, *addresses, 0, 0, 0, 0, 0, *guard, *_WHOLE_JOB)
+    call = _CALL.pack(torch.get_num_threads(), momentum, normal_scale, *addresses, *_WHOLE_JOB)
     return _check(_library().forward(encoded_spec + call))
 
 
@@ -223,17 +245,16 @@ def backward(
     g: Tensor,
     dx: Tensor,
     offsets: Tensor | None,
-    parameters: tuple[Tensor | None, ...],
+    parameters: Sequence[Tensor | None],
     state: Tensor,
     gradients: Sequence[Tensor | None],
     verdict: Tensor | None = None,
 ) -> None:
     """Gradients into dx and, if given, those of φ, α, shift, γ and β."""
-    tensors = (offsets, x, g, None, dx, *parameters, state, *(None,) * 5, *gradients, verdict)
+    tensors = (offsets, x, g, None, dx, *parameters, state, *(None,) * 9, *gradients, verdict, None)
     addresses = [0 if value is None else value.data_ptr() for value in tensors]
-    if not _check(
-        _library().backward(encoded_spec + _CALL.pack(torch.get_num_threads(), 0.0, *addresses, 0, *_WHOLE_JOB))
-    ):
+    call = _CALL.pack(torch.get_num_threads(), 0.0, 1.0, *addresses, *_WHOLE_JOB)
+    if not _check(_library().backward(encoded_spec + call)):
         raise MemoryError("geonorm: not enough memory for the gradient")
 
 
@@ -241,7 +262,7 @@ def part(
     encoded_spec: bytes,
     task: Task,
     x: Tensor,
-    parameters: tuple[Tensor | None, ...],
+    parameters: Sequence[Tensor | None],
     state: Tensor,
     points: Tensor | None = None,
     found: Tensor | None = None,
@@ -263,10 +284,10 @@ def part(
         y, g, dx: output, its gradient and the gradient of x, where the task reads or writes them.
         d_phi: any tensor, if the sums for φ's gradient are wanted.
     """
-    tensors = (None, x, g, y, dx, *parameters, state, *(None,) * 5, d_phi, *(None,) * 6)
+    tensors = (None, x, g, y, dx, *parameters, state, *(None,) * 9, d_phi, *(None,) * 6)
     addresses = [0 if value is None else value.data_ptr() for value in tensors]
     ends = [0 if value is None else value.data_ptr() for value in (points, found)]
-    call = _CALL.pack(torch.get_num_threads(), 0.0, *addresses, task, sizes, *ends, 0)
+    call = _CALL.pack(torch.get_num_threads(), 0.0, 1.0, *addresses, task, sizes, *ends, 0)
     library = _library()
     run = library.backward if task >= Task.ADD_UP else library.forward
     return _check(run(encoded_spec + call))

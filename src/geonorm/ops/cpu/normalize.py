@@ -14,14 +14,13 @@ from torch import Tensor
 from .. import problem
 from ..grouping import Axes, Grouping
 from ..problem import Inputs, Result, Rule, Saved
-from ..running import Running, refresh_copies
+from ..running import Running
 from ..torch.center import Center
 from ..torch.guard import GuardedMoments, Verdict
 from . import library
-from .arrange import Arrangement
 from .plan import Plan, plan
 
-_NOTHING = (None,) * 5
+HALF = (torch.bfloat16, torch.float16)
 
 
 def why_not() -> str | None:
@@ -48,27 +47,39 @@ def normalize(
     found = plan(of, groups, rule)
     if found is None:
         return None
-    a, dtype = found.arrangement, found.dtype
-    samples = None
-    if found.guarded:
-        samples = of.x.new_empty(problem.verdict_size(of.x), dtype=dtype)
-    buffers: tuple[Tensor | None, ...] = _NOTHING
-    factor, follows = 0.0, running is None or _can_follow(running, a, dtype)
-    if running is not None and follows:
-        buffers, factor = (*running[:4], running.batches), float(running.factor)
-    x = dense(of.x, of.x, found.strides)
-    y = x.new_empty_strided(x.shape, found.strides)
-    saved = x.new_empty((a.groups, library.STATE_SIZE), dtype=torch.float64)
-    parameters, counts = parameters_of(of, found), counts if follows else None
+    dtype, strides = found.dtype, found.strides
+    samples = of.x.new_empty(problem.verdict_size(of.x), dtype=dtype) if found.guarded else None
+    buffers: tuple[Tensor | None, ...] | None = library.NO_BUFFERS
+    factor, normal_scale = 0.0, 1.0
+    if running is not None:
+        buffers = buffers_of(running, found)
+        factor = float(running.factor)
+        if running.seen is not None:
+            normal_scale = running.seen.normal_scale
+    x = dense(of.x, of.x, strides)
+    y = x.new_empty_strided(x.shape, strides)
+    saved = x.new_empty((found.arrangement.groups, library.STATE_SIZE), dtype=torch.float64)
     if not library.forward(
-        found.encoded_spec, x, y, found.offsets, parameters, saved, buffers, factor, samples, counts
+        found.encoded_spec,
+        x,
+        y,
+        found.offsets,
+        parameters_of(of, found),
+        saved,
+        library.NO_BUFFERS if buffers is None else buffers,
+        factor,
+        normal_scale,
+        samples,
+        None if buffers is None else counts,
     ):
         return None
-    if running is not None and follows:
-        torch.autograd.graph.increment_version([buffer for buffer in buffers if buffer is not None])
-        refresh_copies(running)
+    updated = buffers is not None
+    if running is not None and buffers is not None:
+        if buffers[0] is not running.mean:
+            _round_buffers(running, buffers)
+        tell_autograd(running)
     note = found if found.offsets is None else None
-    return Result(laid_out(y, of.x), Saved(saved, samples, note), follows)
+    return Result(laid_out(y, of.x), Saved(saved, samples, note), updated)
 
 
 def statistics(of: Inputs, groups: Grouping, rule: Rule) -> Tensor | None:
@@ -78,7 +89,7 @@ def statistics(of: Inputs, groups: Grouping, rule: Rule) -> Tensor | None:
         return None
     x = dense(of.x, of.x, found.strides)
     saved = x.new_empty((found.arrangement.groups, library.STATE_SIZE), dtype=torch.float64)
-    done = library.forward(found.encoded_spec, x, None, found.offsets, parameters_of(of, found), saved, _NOTHING, 0.0)
+    done = library.forward(found.encoded_spec, x, None, found.offsets, parameters_of(of, found), saved)
     return saved if done else None
 
 
@@ -112,24 +123,26 @@ def normalize_backward(
     found = saved.plan or plan(of, groups, rule)
     if found is None:
         return None
-    a, x = found.arrangement, dense(of.x, of.x, found.strides)
+    a, dtype, x = found.arrangement, found.dtype, dense(of.x, of.x, found.strides)
     g = dense(grad, x, found.strides)
     dx = x.new_empty_strided(x.shape, found.strides)
-    parameters = parameters_of(of, found, backward=True)
     parts: list[Tensor | None] = [None] * 5  # of φ, α, shift, γ, β
     for i in range(5):
         value = of[1 + i]
         if needs[1 + i] and isinstance(value, Tensor):
             shape, count = (a.phi_shape, a.phi_count) if i == 0 else (a.parameter_shape, a.parameter_count)
-            parts[i] = x.new_empty(value.shape if value.numel() == count else shape, dtype=found.dtype)
+            parts[i] = x.new_empty(value.shape if value.numel() == count else shape, dtype=dtype)
+    parameters = parameters_of(of, found, backward=True)
     library.backward(found.encoded_spec, x, g, dx, found.offsets, parameters, saved.groups, parts, saved.samples)
     by_phi = parts[0]
     if by_phi is not None and isinstance(of.phi, Tensor) and isinstance(groups, Axes) and by_phi.dim() != of.phi.dim():
         full = problem.per_group_shape(of.phi.shape, x.shape, groups.dims, "phi")
         parts[0] = by_phi.sum_to_size(full).reshape(of.phi.shape)
     for i, part in enumerate(parts):
+        if part is None:
+            continue
         value = of[1 + i]
-        if part is not None and isinstance(value, Tensor) and (part.shape != value.shape or part.dtype != value.dtype):
+        if isinstance(value, Tensor) and (part.dtype is not value.dtype or part.shape != value.shape):
             parts[i] = part.sum_to_size(value.shape).to(value.dtype)  # the parameter was expanded
     return laid_out(dx, of.x), *parts, None
 
@@ -159,32 +172,55 @@ def laid_out(value: Tensor, like: Tensor) -> Tensor:
     return value if wanted.stride() == value.stride() else wanted.copy_(value)
 
 
-def parameters_of(of: Inputs, found: Plan, backward: bool = False) -> tuple[Tensor | None, ...]:
+def parameters_of(of: Inputs, found: Plan, backward: bool = False) -> list[Tensor | None]:
     """φ, α, shift, γ, β as the kernels read them. β is not read in ``backward``."""
     a, dtype = found.arrangement, found.dtype
     given: list[Tensor | None] = [None] * 5
     for i in range(4 if backward else 5):
         value = of[1 + i]
         if isinstance(value, Tensor):
-            shape, count = (a.phi_shape, a.phi_count) if i == 0 else (a.parameter_shape, a.parameter_count)
-            given[i] = _expanded(value, shape, count, dtype)
-    return tuple(given)
+            count = a.phi_count if i == 0 else a.parameter_count
+            if value.dtype is not dtype or value.numel() != count or not value.is_contiguous() or value.is_neg():
+                value = value.detach().resolve_neg().to(dtype)
+                if value.numel() != count:
+                    value = value.expand(a.phi_shape if i == 0 else a.parameter_shape)
+                value = value.contiguous()
+            given[i] = value
+    return given
 
 
-def _expanded(value: Tensor, shape: tuple[int, ...], count: int, dtype: torch.dtype) -> Tensor:
-    """A parameter in the computing dtype, contiguous, of the common shape with ``count`` entries."""
-    if value.dtype == dtype and value.numel() == count and value.is_contiguous() and not value.is_neg():
-        return value
-    value = value.detach().resolve_neg().to(dtype)
-    return (value if value.numel() == count else value.expand(shape)).contiguous()
+def buffers_of(running: Running, found: Plan) -> tuple[Tensor | None, ...] | None:
+    """The running statistics, their copies and the counter, as the kernels update them in place.
+
+    Those in half precision are given as float32, to be rounded afterwards. None if the kernels cannot update them.
+    """
+    a, dtype, seen, batches = found.arrangement, found.dtype, running.seen, running.batches
+    if running.over or a.segments != 1 or not (batches is None or (batches.dtype is torch.int64 and batches.is_cpu)):
+        return None
+    buffers: list[Tensor | None] = [*running[:4], *(library.NO_COPIES if seen is None else seen[:4])]
+    half = running.mean.dtype if dtype is torch.float32 and running.mean.dtype in HALF else None
+    for i, buffer in enumerate(buffers):
+        if buffer is None:
+            continue
+        if buffer.numel() != a.groups or not buffer.is_contiguous() or not buffer.is_cpu:
+            return None
+        if buffer.dtype is half:
+            buffers[i] = buffer.to(dtype)
+        elif buffer.dtype is not dtype or half is not None:
+            return None
+    buffers.append(batches)
+    return tuple(buffers)
 
 
-def _can_follow(running: Running, a: Arrangement, dtype: torch.dtype) -> bool:
-    if running.over or a.segments != 1 or a.groups != running.mean.numel():
-        return False
-    for buffer in running[:4]:
-        if isinstance(buffer, Tensor) and not (
-            buffer.dtype == dtype and buffer.numel() == a.groups and buffer.is_contiguous() and buffer.is_cpu
-        ):
-            return False
-    return running.batches is None or (running.batches.dtype == torch.int64 and running.batches.is_cpu)
+def _round_buffers(running: Running, buffers: tuple[Tensor | None, ...]) -> None:
+    """Bring results that the kernels computed in float32 into buffers in half precision."""
+    originals = [*running[:4], *(library.NO_COPIES if running.seen is None else running.seen[:4])]
+    for original, buffer in zip(originals, buffers, strict=False):
+        if original is not None and buffer is not None and original is not buffer:
+            original.copy_(buffer)
+
+
+def tell_autograd(running: Running) -> None:
+    """Tell autograd that the buffers have changed."""
+    changed = [buffer for buffer in (running.mean, running.var, running.center, running.scale) if buffer is not None]
+    torch.autograd.graph.increment_version(changed)
