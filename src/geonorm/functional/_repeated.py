@@ -61,6 +61,9 @@ class RepeatedCall(NamedTuple):
         for i, (tensor, shape) in enumerate(zip(given, self.shapes, strict=True)):
             if tensor is not None and shape is not None:
                 views[i] = tensor.reshape(shape)
+        divisor = self.kernels.divisor
+        if divisor != 1:
+            views[4] = views[4] / divisor
         of = Inputs._make([*views, None])
         grads, needs = Incoming(grad.reshape(of.x.shape)), (*needs[:6], False)
         if torch.is_grad_enabled() or not torch._C._has_storage(grad):
@@ -68,12 +71,13 @@ class RepeatedCall(NamedTuple):
         else:
             saved = Saved(state, samples, self.kernels.plan)
             found = ops.normalize_backward(grads, of, self.groups, self.rule, saved, needs)
-        return tuple(
-            [
-                part if part is None or tensor is None else part.reshape(tensor.shape)
-                for part, tensor in zip(found, given, strict=False)
-            ]
-        )
+        parts = [
+            part if part is None or tensor is None else part.reshape(tensor.shape)
+            for part, tensor in zip(found, given, strict=False)
+        ]
+        if parts[4] is not None and divisor != 1:
+            parts[4] = parts[4] / divisor
+        return tuple(parts)
 
 
 class _Repeated(torch.autograd.Function):
@@ -134,17 +138,25 @@ def repeated_call(
     rule: Rule,
     running: Running | None,
     guard_counts: Tensor | None,
+    divisor: float = 1.0,
 ) -> tuple[RepeatedCall, LayerTensors] | None:
     """What further calls like this one share; None if they cannot run this way.
 
-    ``x`` is a layer's input, ``values`` are φ, α, shift, γ and β as the layer owns them: those of ``of`` are views.
+    ``x`` is a layer's input, ``values`` are φ, α, shift, γ and β as the layer owns them: those of ``of`` are views, but
+    γ may be that of the layer over a ``divisor``.
     """
-    for view, value in zip(of, (x, *values), strict=False):
+    for i, (view, value) in enumerate(zip(of, (x, *values), strict=False)):
         if isinstance(view, Tensor) != isinstance(value, Tensor):
             return None
-        if isinstance(view, Tensor) and isinstance(value, Tensor) and view.data_ptr() != value.data_ptr():
+        divided = divisor != 1 and i == 4
+        if (
+            isinstance(view, Tensor)
+            and isinstance(value, Tensor)
+            and view.data_ptr() != value.data_ptr()
+            and not divided
+        ):
             return None
-    found = ops.known_call(x, values, of, groups, rule, running, guard_counts)
+    found = ops.known_call(x, values, of, groups, rule, running, guard_counts, divisor)
     if found is None:
         return None
     kernels, own = found

@@ -201,9 +201,16 @@ class NormLayer(nn.Module):
         phi, learned = (given.offset, given[1:]) if isinstance(given, LearnedPhi) else (given, None)
         rule = self._rule(guard, learned)
         if element_weight is None and not torch.compiler.is_compiling():
+            own, start = self._parameters, given if isinstance(given, float) else 0.0
+            values = (
+                own.get("phi_offset") if learned else start,
+                own.get(self._alpha_name) if self.learn_alpha else self.alpha_start,
+                None,
+                own.get("weight"),
+                own.get("bias"),
+            )
             of = Inputs(input, phi, alpha, None, weight, bias, None)
-            self._remember(input if whole is None else whole, of, groups, rule, running, guard_counts)
-            repeated = self._repeat(input if whole is None else whole)
+            repeated = self._first(input if whole is None else whole, values, of, groups, rule, running, guard_counts)
             if repeated is not None:
                 return repeated
         output, _ = normalize_in_layer(
@@ -226,32 +233,29 @@ class NormLayer(nn.Module):
         self.__dict__.pop("_known_calls", None)  # parameters or buffers were replaced
         return None
 
-    def _remember(
+    def _first(
         self,
         input: Tensor,
+        values: tuple[float | Tensor | None, ...],
         of: Inputs,
         groups: Axes,
         rule: Rule,
         running: Running | None,
         guard_counts: Tensor | None,
-    ) -> None:
-        """Keep what further calls with an input of this shape share."""
+        divisor: float = 1.0,
+    ) -> Tensor | None:
+        """The output of the first call with an input of this shape, after what further ones share was kept.
+
+        None if such calls cannot be repeated. ``values``: φ, α, shift, γ and β of this layer, see ``repeated_call``.
+        """
         known = self.__dict__.setdefault("_known_calls", {})
-        if input.shape in known or not self._may_repeat() or not may_repeat(of, groups):
-            return
-        own: dict[str, Parameter | None] = self._parameters
-        phi, alpha = own.get("phi_offset"), own.get(self._alpha_name)
-        values = (
-            self.phi_start if phi is None else phi,
-            self.alpha_start if alpha is None else alpha,
-            None,
-            own.get("weight"),
-            own.get("bias"),
-        )
-        found = repeated_call(input, values, of, groups, rule, running, guard_counts)
-        if len(known) == MOST_SHAPES:
-            known.clear()
-        known[input.shape] = None if found is None else (*found, tuple(own.values()), tuple(self._buffers.values()))
+        if input.shape not in known and self._may_repeat() and may_repeat(of, groups):
+            if len(known) == MOST_SHAPES:
+                known.clear()
+            found = repeated_call(input, values, of, groups, rule, running, guard_counts, divisor)
+            tensors = tuple(self._parameters.values()), tuple(self._buffers.values())
+            known[input.shape] = None if found is None else (*found, *tensors)
+        return self._repeat(input)
 
     def _may_repeat(self) -> bool:
         """Whether calls do nothing but normalize and update running statistics."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
+import torch
 from torch import Tensor
 
 from ..functional import NormStatistics
 from ..functional._aug import normalize_in_layer
 from ..functional._pop import check_choices, pop_parameters
-from ..ops import Axes, Running
+from ..ops import Axes, Inputs, Running
 from ._base import AugOptions, NormLayer
 
 
@@ -88,7 +89,9 @@ class PopLayer(NormLayer):
         measured: bool = False,
         guard: float | None = None,
         guard_counts: Tensor | None = None,
+        whole: Tensor | None = None,
     ) -> tuple[Tensor, NormStatistics | None]:
+        """The functional call. ``whole``: the layer's own input, if this one is a view of it."""
         phi = self.phi
         if isinstance(phi, Tensor):
             phi = phi.reshape([1, -1] + [1] * (input.dim() - 2))
@@ -103,9 +106,19 @@ class PopLayer(NormLayer):
             self.order,
         )
         rule = self._rule(guard, None, self.center, self.scale, self.order == "scale_first")
-        return normalize_in_layer(
+        whole = input if whole is None else whole
+        if element_weight is None and not measured and not torch.compiler.is_compiling():
+            own = self._parameters
+            shift = None if inside is None else own.get("bias")
+            values = (phi, alpha, shift, None if gamma is None else own.get("weight"), None)
+            of = Inputs(input, phi, alpha, inside, gamma, outside, None)
+            repeated = self._first(whole, values, of, groups, rule, running, guard_counts, self.kappa)
+            if repeated is not None:
+                return repeated, None
+        output, statistics = normalize_in_layer(
             input, groups, rule, phi, alpha, inside, gamma, outside, element_weight, running, measured, guard_counts
         )
+        return output.reshape(whole.shape), statistics
 
     def _describe(self) -> str:
         parts = [f"kappa={self.kappa:g}", super()._describe()]

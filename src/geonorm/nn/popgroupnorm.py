@@ -104,6 +104,8 @@ class PopGroupNorm(PopLayer, ChannelGroups):
 
     def forward(self, input: Tensor, *, mask: Tensor | None = None, element_weight: Tensor | None = None) -> Tensor:
         """Normalize ``input``; ``mask`` or ``element_weight`` (broadcast to it) say how much each element counts."""
+        if mask is None and element_weight is None and (output := self._repeat(input)) is not None:
+            return output
         self._check(input)
         if not input.numel() or self._is_single(input):
             return input.clone()
@@ -113,8 +115,9 @@ class PopGroupNorm(PopLayer, ChannelGroups):
             Axes(tuple(range(2, input.dim() + 1))),
             lambda parameter: self._per_channel(parameter, input),
             None if element_weight is None else self._split(element_weight, input),
+            whole=input,
         )
-        return output.flatten(1, 2)
+        return output
 
     def extra_repr(self) -> str:
         """The arguments."""

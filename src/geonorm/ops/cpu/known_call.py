@@ -50,6 +50,7 @@ class KnownCall(NamedTuple):
         dtype, strides: of x.
         counts: entries of φ, α, shift, γ and β where they are tensors.
         shape_of_beta: its gradient has this shape; β itself is not needed in backward.
+        divisor: γ over this is what the kernels multiply by: POP-Norm's κ.
     """
 
     plan: Plan
@@ -57,6 +58,7 @@ class KnownCall(NamedTuple):
     strides: tuple[int, ...]
     counts: tuple[int, ...]
     shape_of_beta: torch.Size | None
+    divisor: float = 1.0
 
     def fits(self, x: Tensor, own: LayerTensors) -> bool:
         """Whether the kernels may read x, and the tensors of the layer, where they lie."""
@@ -73,7 +75,7 @@ class KnownCall(NamedTuple):
         samples = x.new_empty(problem.verdict_size(x), dtype=found.dtype) if found.guarded else None
         y = torch.empty_like(x)
         state = x.new_empty((found.arrangement.groups, library.STATE_SIZE), dtype=torch.float64)
-        parameters = [value if isinstance(value, Tensor) else None for value in own.values]
+        parameters = self._scaled([value if isinstance(value, Tensor) else None for value in own.values])
         factor, scale = 0.0, 1.0
         if running is not None:
             assert isinstance(running.factor, float)
@@ -112,8 +114,17 @@ class KnownCall(NamedTuple):
                 parts[i] = torch.empty_like(value)
         if self.shape_of_beta is not None and needs[5]:
             parts[4] = x.new_empty(self.shape_of_beta, dtype=self.plan.dtype)
-        library.backward(self.plan.encoded_spec, x, grad, dx, None, (*parameters, None), state, parts, samples)
+        parameters = self._scaled([*parameters, None])
+        library.backward(self.plan.encoded_spec, x, grad, dx, None, parameters, state, parts, samples)
+        if parts[3] is not None and self.divisor != 1:
+            parts[3] /= self.divisor
         return dx, *parts
+
+    def _scaled(self, parameters: list[Tensor | None]) -> list[Tensor | None]:
+        gamma = parameters[3]
+        if gamma is not None and self.divisor != 1:
+            parameters[3] = gamma.detach() / self.divisor
+        return parameters
 
 
 def _lie_in_rows(values: Sequence[float | Tensor | None], counts: Sequence[int], dtype: torch.dtype) -> bool:
@@ -135,10 +146,12 @@ def known_call(
     rule: Rule,
     running: Running | None,
     guard_counts: Tensor | None,
+    divisor: float,
 ) -> tuple[KnownCall, LayerTensors] | None:
     """What calls like this one share; None if the kernels do not run it, or only with copies of its tensors.
 
-    ``x``, ``values``: the input and the parameters of a layer, which lie in memory where those of ``of`` do.
+    ``x``, ``values``: the input and the parameters of a layer, which lie in memory where those of ``of`` do. Its γ is
+    that of ``of`` times the ``divisor``.
     """
     found = plan(of, groups, rule)
     if found is None or found.strides != of.x.stride() or torch.empty_like(x).stride() != x.stride():
@@ -151,6 +164,6 @@ def known_call(
     assert buffers is not None
     a, beta = found.arrangement, values[4]
     counts = (a.phi_count, *(a.parameter_count,) * 4)
-    call = KnownCall(found, x.dtype, x.stride(), counts, beta.shape if isinstance(beta, Tensor) else None)
+    call = KnownCall(found, x.dtype, x.stride(), counts, beta.shape if isinstance(beta, Tensor) else None, divisor)
     own = LayerTensors(values, running, buffers, guard_counts)
     return (call, own) if call.fits(x, own) else None
