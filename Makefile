@@ -40,7 +40,8 @@ lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## measure speed relative to torch's layers; writes the tables of the docs
+bench: $(READY)  ## measure speed relative to torch's layers, under 20 minutes; writes the tables of the docs
+	$(BIN)/python src/geonorm/csrc/build.py # for all instruction sets: AVX2 is measured beside AVX-512
 	$(BIN)/python -m benchmarks.run
 
 reproduce: $(READY)  ## run a table or figure of the papers: STUDY=NAME (no STUDY: list them); OPTIONS="--preset paper"

@@ -6,6 +6,7 @@ import json
 import re
 from statistics import fmean
 
+from benchmarks import performance
 from benchmarks.pages import put
 from benchmarks.run import DOCS, KEPT
 from studies.index import all_stored
@@ -49,17 +50,13 @@ def table() -> str:
 
 
 def ratio(row: str) -> str:
-    """The column of geonorm in the table of speed."""
-    cells = re.search(rf"^\| {re.escape(row)} \| ([^|]*)\| ([\d.]+)", page("speed.md"), re.MULTILINE)
-    assert cells, row
-    return f"{cells[2]}×"
+    """Of geonorm, in the table of speed."""
+    return f"{performance.ratio(row):.2f}×"
 
 
 def instruction_set() -> str:
-    """The instruction set of the processor that the table of speed was measured on."""
-    said = re.search(r"^Measured on .*, (\w+)\.$", page("speed.md"), re.MULTILINE)
-    assert said
-    return said[1].upper()
+    """The instruction set of the run in the table of speed."""
+    return {"avx512": "AVX-512", "avx2": "AVX2"}.get(kind := performance.newest()[0].machine.split(", ")[-1], kind)
 
 
 def name(page: str) -> str:

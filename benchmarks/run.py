@@ -1,59 +1,86 @@
 """Costs as ratios to torch's own, in one run and shuffled order: the stored results, tables and picture of the docs.
 
-``python -m benchmarks.run`` measures everything in under fifteen minutes; ``center`` or ``layers`` as an argument that
-part alone.
+``python -m benchmarks.run`` measures everything in under twenty minutes. Parts, as arguments: ``center``; ``layers``;
+``avx2``, the layers again with geonorm and torch both limited to AVX2, if the processor has AVX-512; ``pages``, which
+measures nothing and writes the tables from what is stored.
 """
 
 from __future__ import annotations
 
-import csv
+import argparse
 import json
+import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any
 
 import torch
 
-from benchmarks import speed
+from benchmarks import performance, speed
 from benchmarks.pages import put
+from benchmarks.performance import DOCS, STORE
 from geonorm.functional import center
+from geonorm.ops import describe_backend
 
-DOCS = Path(__file__).parents[1] / "docs"
-STORE = Path(__file__).with_name("results.csv")
 KEPT = Path(__file__).with_name("pages.json")
+PARTS = ("center", "layers", "avx2", "pages")
+LIMITED_PART = "limited"  # what the process started by avx2 does
+# Variables that limit the kernels of geonorm, and those of torch.
+LIMITED = {"GEONORM_ISA": "avx2", "ATEN_CPU_CAPABILITY": "avx2"}
 
 
 def main() -> None:
-    parts = sys.argv[1:] or ["center", "layers"]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)} (default: all)")
+    parser.add_argument(
+        "--seconds", type=float, help="for each case, instead of the usual ones: for trying this script"
+    )
+    chosen = parser.parse_args()
+    parts = chosen.parts or PARTS
+    if unknown := set(parts) - {*PARTS, LIMITED_PART}:
+        parser.error(f"expected some of {', '.join(PARTS)} (got {', '.join(sorted(unknown))})")
     if "center" in parts:
         results = [result for shape in ((128, 64, 32, 32), (4096, 64)) for result in centers(shape)]
-        speed.append(results, STORE)
-        write("center", DOCS / "center.md", by_shape(results))
+        store(results, [result for result in stored() if result.row != "center"])
     if "layers" in parts:
-        results = speed.run(full=True)
-        speed.append(results, STORE)
-        write("speed", DOCS / "speed.md", f"Measured on {speed.machine()}.\n\n{speed.table(results)}")
-        speed.picture(results, DOCS / "images" / "speed.png")
-        write("machines", DOCS / "speed.md", by_machine())
+        keep_run(speed.run(full=True, seconds=chosen.seconds))
+    if LIMITED_PART in parts:
+        check_limited()
+        keep_run(speed.run(full=True, seconds=chosen.seconds or 2.0, over_torch=True))
+    if "avx2" in parts and describe_backend().get("instruction set") == "avx512":
+        again = [sys.executable, "-m", "benchmarks.run", LIMITED_PART]
+        again += ["--seconds", str(chosen.seconds)] if chosen.seconds else []
+        if subprocess.run(again, check=False, env={**os.environ, **LIMITED}).returncode:
+            raise SystemExit("the run limited to AVX2 failed; its message is above")
+    if "pages" in parts:
+        from benchmarks import readme  # it imports this file
+
+        performance.write()
+        readme.main()
+        print(f"{speed.table(performance.newest())}\n{performance.by_machine()}")
 
 
-def by_machine() -> str:
-    """The last ratios of geonorm on every machine in the store, in the cases of the last one: a Markdown table."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    with STORE.open(encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
-            if line["mode"] == "full" and line["provider"] == "geonorm" and line["target"] and int(line["threads"]) > 1:
-                rows = found.pop(line["machine"], {})  # moved to the end
-                rows.setdefault(line["row"], {})[line["case"]] = float(line["ratio"])
-                found[line["machine"]] = rows
-    machines = list(reversed(found))
-    lines = [f"| geonorm, over torch's own | {' | '.join(machines)} |\n", "| --- |" + " --- |" * len(machines) + "\n"]
-    for row, cases in found[machines[0]].items():
-        ratios = [[found[machine].get(row, {}).get(case) for case in cases] for machine in machines]
-        cells = ["" if None in of else f"{geometric_mean(of):.2f}" for of in ratios]
-        lines.append(f"| {row} | {' | '.join(cells)} |\n")
-    return "".join(lines)
+def check_limited() -> None:
+    found = describe_backend().get("instruction set")
+    if found != LIMITED["GEONORM_ISA"]:
+        raise SystemExit(f"the kernels were not built for AVX2 (got {found}): python src/geonorm/csrc/build.py")
+
+
+def stored() -> list[speed.Result]:
+    return speed.read(STORE) if STORE.exists() else []
+
+
+def keep_run(results: Sequence[speed.Result]) -> None:
+    """Store a run in the place of the former one of this machine."""
+    here = speed.machine()
+    store(results, [result for result in stored() if result.machine != here or result.row == "center"])
+
+
+def store(results: Sequence[speed.Result], others: Sequence[speed.Result]) -> None:
+    STORE.unlink(missing_ok=True)
+    speed.append([*others, *results], STORE)
 
 
 def centers(shape: tuple[int, ...]) -> list[speed.Result]:
@@ -61,7 +88,7 @@ def centers(shape: tuple[int, ...]) -> list[speed.Result]:
     x = torch.randn(shape)
     dims = tuple(d for d in range(len(shape)) if d != 1)
     per_channel = torch.full((64,), 1.5)
-    work = {
+    work: dict[str, Any] = {
         "mean": lambda: x.mean(dims),
         "median (torch)": lambda: x.transpose(0, 1).reshape(64, -1).median(1).values,
         "center, φ=1": lambda: center(x, 1.0, dims),
@@ -71,17 +98,8 @@ def centers(shape: tuple[int, ...]) -> list[speed.Result]:
         "center, φ=2": lambda: center(x, 2.0, dims),
         "center, φ=3": lambda: center(x, 3.0, dims),
     }
-    return speed.measure(speed.Case("center", str(shape), work, {}, None), 4.0, "full")
-
-
-def by_shape(results: list[speed.Result]) -> str:
-    """A Markdown table with a column for each shape."""
-    cases = list(dict.fromkeys(result.case for result in results))
-    lines = [f"| forward | {' | '.join(cases)} |", "| --- |" + " --- |" * len(cases)]
-    for provider in dict.fromkeys(result.provider for result in results):
-        ratios = [result.ratio for result in results if result.provider == provider]
-        lines.append(f"| {provider} | {' | '.join(f'{ratio:.1f}×' for ratio in ratios)} |")
-    return "\n".join(lines) + "\n"
+    providers = {name: speed.Provider(lambda call=call: call) for name, call in work.items()}
+    return speed.measure(speed.Case("center", str(shape), tuple, providers, lambda call: call), 4.0, "full")
 
 
 def keep(name: str, page: Path, table: str, result: dict[str, Any]) -> None:

@@ -132,61 +132,41 @@ def test_figures_of_the_pages_are_the_stored_ones() -> None:
         assert f"<!-- benchmark: {name} -->\n{kept['table']}<!-- end -->" in page, name
 
 
-def table_of_speed() -> dict[str, dict[str, float]]:
-    """The ratios on the page, by row and column."""
-    heads, _, *rows = between(DOCS / "speed.md", "benchmark: speed")[1].partition("| ")[2].splitlines()
-    columns = [head.strip() for head in heads.strip("| ").split("|")]
-    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    return {
-        row[0]: {name: float(cell.split()[0]) for name, cell in zip(columns[2:], row[2:], strict=True) if cell}
-        for row in cells
-    }
+def test_pages_on_speed_are_what_the_store_has() -> None:
+    performance = made_by("performance")
+    for (page, mark), text in performance.tables().items():
+        assert between(DOCS / page, mark)[1] == text, f"{page}, {mark}: python -m benchmarks.run pages writes it"
 
 
-def test_factors_in_words_are_those_of_the_table() -> None:
-    speed = table_of_speed()
-    limits, choosing = (
-        " ".join((DOCS / page).read_text(encoding="utf-8").split()) for page in ("limits.md", "choosing.md")
-    )
-    slower = (
-        "BatchNorm1d",
-        "LayerNorm",
-        "GroupNorm",
-        "bfloat16",
-        "channels_last",
-        "BatchNorm2d, φ learned",
-        "BatchNorm2d, robust",
-    )
-    slow = [ratios["geonorm"] for row, ratios in speed.items() if row.startswith(slower)]
-    assert f"by factors from {min(slow):.1f} to {max(slow):.0f}" in limits
-    plain = speed["BatchNorm2d, φ=1.5"]
-    assert f"about {plain['geonorm on torch']:.0f} times as long as BatchNorm2d" in limits
-    assert f"**In evaluation** a layer takes {speed['evaluation']['geonorm']:.1f} times as long" in limits
-    machines = by_machine()
-    faster, level = (machines["BatchNorm2d, φ=1.5"][kind] for kind in ("avx512", "avx2"))
-    assert faster < 0.9 < level < 1.1
-    assert "is faster than BatchNorm2d with AVX-512 and level with it with AVX2" in limits
-    assert max(*machines["PopNorm2d"].values(), *machines["BatchNorm2d, guard"].values()) < 0.9
-    assert "`PopNorm2d` and `guardbn` are faster" in limits
-    for row in ("InstanceNorm2d, φ=1.5", "GraphNorm, φ=1.5"):
-        assert all(0.9 < ratio < 1.1 for ratio in machines[row].values())
-    assert "`AugInstanceNorm2d` and `AugGraphNorm` are level" in limits
-    assert "`diffphi` or `robustbn` takes 1.1 to 2 times as long as BatchNorm's" in choosing
-    for kind in ("φ learned", "robust spread"):
-        assert all(1.05 <= ratio <= 2.05 for ratio in machines[f"BatchNorm2d, {kind}"].values())
+def test_all_of_a_run_is_on_the_page() -> None:
+    """Every row with quartiles, with one thread too, of one state of the code."""
+    performance = made_by("performance")
+    results = performance.newest()
+    assert all(result.low <= result.ratio <= result.high for result in results if result.row != "growth")
+    assert {result.threads for result in results} == {1, max(result.threads for result in results)}
+    assert len({result.code for result in results}) == 1
 
 
-def by_machine() -> dict[str, dict[str, float]]:
-    """The ratios on the page, by row and instruction set."""
-    heads, _, *rows = between(DOCS / "speed.md", "benchmark: machines")[1].splitlines()
-    sets = [head.split(",")[-1].strip() for head in heads.strip("| ").split("|")[1:]]
-    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    return {row[0]: {kind: float(cell) for kind, cell in zip(sets, row[1:], strict=True) if cell} for row in cells}
+def test_words_on_speed_are_true_of_the_table() -> None:
+    """What the README, docs/speed.md, docs/choosing.md and docs/layers/layer.md say of the order of layers."""
+    found = made_by("performance").ratios(made_by("performance").newest())
+    images, dense = ({row: found[f"{of}, {row}"] for row in ROWS} for of in ("BatchNorm2d", "BatchNorm1d"))
+    plain = images["φ=1.5"]
+    assert max(images["guard"], found["PopNorm2d"]) < 1.1 * plain  # cost least
+    assert plain < min(images["φ learned"], images["robust spread"])
+    for of in (images, dense):
+        assert max(of, key=of.__getitem__) == "median"
+    assert plain < min(dense["φ=1.5"], found["LayerNorm, φ=1.5"])
+    said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert "dense layers, transformers, bfloat16 or channels_last.** Torch's own layers are faster there" in said
+    for row in ("BatchNorm1d", "LayerNorm", "bfloat16", "channels_last"):
+        assert found[f"{row}, φ=1.5"] > 1, row
+    steps = [value for row, value in found.items() if row.startswith("ResNet-20 step, ")]
+    layers = [value for row, value in images.items() if row != "median"]
+    assert max(steps) - min(steps) < (max(layers) - min(layers)) / 2
 
 
-def test_the_table_of_machines_is_what_the_store_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = made_by("run")
-    assert between(DOCS / "speed.md", "benchmark: machines")[1] == run.by_machine()
+ROWS = ("φ=1.5", "φ learned", "robust spread", "guard", "median")
 
 
 def test_the_table_of_gradients_is_what_the_store_has(monkeypatch: pytest.MonkeyPatch) -> None:

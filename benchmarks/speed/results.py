@@ -1,4 +1,4 @@
-"""Measured ratios on disk, as a table and as a picture."""
+"""Measured ratios on disk, as tables and as a picture."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import csv
 import math
 import platform
 import statistics
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -16,9 +17,9 @@ import torch
 from geonorm.html.result import figure
 from geonorm.ops import describe_backend
 
-from .cases import COMPILED, NATIVE, TORCH
+from .cases import COMPILED, NATIVE, PEERS, SMALL_MAPS, TORCH
 
-_COLUMNS = (NATIVE, TORCH, COMPILED, "published recipe", "median by torch", "GroupNorm", "clone")
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,18 @@ class Result:
     Attributes:
         machine: processor, threads, and the instruction set of the kernels.
         versions: of geonorm and torch.
+        code: the date of the commit that was measured.
         threads: that torch may use.
         mode: short or full.
         row, case, provider: what was measured.
         microseconds, ratio, low, high: median time, and the ratio to the baseline with its quartiles.
-        kept: bytes kept for backward; empty if not counted.
-        target: ratio to reach; empty if there is none.
+        kept: bytes kept for backward; 0 if not counted.
+        moved: bytes that the algorithm has to move; 0 if not counted.
     """
 
     machine: str
     versions: str
+    code: str
     threads: int
     mode: str
     row: str
@@ -47,8 +50,8 @@ class Result:
     ratio: float
     low: float
     high: float
-    kept: str = ""
-    target: str = ""
+    kept: int = 0
+    moved: int = 0
 
 
 def machine() -> str:
@@ -66,6 +69,15 @@ def versions() -> str:
     return f"geonorm {version('geonorm')}, torch {torch.__version__}"
 
 
+def code_date() -> str:
+    """The date of the commit that is checked out; nothing outside a clone."""
+    try:
+        command = ["git", "log", "-1", "--format=%cs", "--", "src"]
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def append(results: Sequence[Result], path: Path) -> None:
     """Add results to a CSV file; earlier ones stay."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,17 +92,34 @@ def append(results: Sequence[Result], path: Path) -> None:
             writer.writerow(row)
 
 
-def by_row(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Results in the order of their rows."""
+def read(path: Path) -> list[Result]:
+    """The results in a CSV file."""
+    kinds: dict[str, Callable[[str], object]] = {"str": str, "int": int, "float": float}
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            Result(**{field.name: kinds[str(field.type)](line[field.name]) for field in fields(Result)})  # type: ignore[arg-type]
+            for line in csv.DictReader(file)
+        ]
+
+
+def by_row(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """Comparisons in the order of their rows; small maps, a part of a row over several shapes, again by themselves."""
     rows: dict[str, list[Result]] = {}
     for result in results:
-        rows.setdefault(result.row, []).append(result)
-    return rows
+        if not result.row.startswith(("growth", "machine")):
+            rows.setdefault(result.row, []).append(result)
+    found = {}
+    for row, members in rows.items():
+        found[row] = members
+        small = [member for member in members if member.case == str(SMALL_MAPS)]
+        if 0 < len(small) < len(members):
+            found[f"{row}, small maps"] = small
+    return found
 
 
-def mean_ratio(results: Sequence[Result], provider: str) -> float | None:
-    """Geometric mean of a provider's ratios over the cases of a row."""
-    ratios = [result.ratio for result in results if result.provider == provider]
+def mean_ratio(results: Iterable[Result], provider: str, which: str = "ratio") -> float | None:
+    """Geometric mean of a provider's ratios over the cases of a row, or of a quartile, ``low`` or ``high``."""
+    ratios = [getattr(result, which) for result in results if result.provider == provider]
     return statistics.geometric_mean(ratios) if ratios else None
 
 
@@ -102,53 +131,55 @@ def with_most_threads(results: Sequence[Result]) -> tuple[list[Result], list[Res
 
 
 def table(results: Sequence[Result]) -> str:
-    """A Markdown table: one line per row, providers as columns, ratios to torch's own; one thread beside."""
-    results, single = with_most_threads(results)
-    alone = by_row(single)
-    providers = [name for name in dict.fromkeys(result.provider for result in results) if name in _COLUMNS]
-    heads = [f"{NATIVE}, 1 thread"] if single else []
+    """A Markdown table: one line per row, ratios to torch's own with their quartiles."""
+    main, single = with_most_threads(results)
+    most, fewer = by_row(main), by_row(single)
+    columns = [(f"{NATIVE}, {main[0].threads} threads" if single else NATIVE, most, NATIVE)]
+    columns += [(f"{NATIVE}, 1 thread", fewer, NATIVE)] if single else []
+    columns += [("without the kernels", most, TORCH), ("without them, compiled", most, COMPILED)]
+    measured = {result.provider for result in results}
+    columns = [column for column in columns if column[2] in measured]
     lines = [
-        "| forward + backward, over torch's own | to reach | " + " | ".join([*providers, *heads]) + " |",
-        "| --- | --- |" + " --- |" * len([*providers, *heads]),
+        "| forward + backward, over torch's own | " + " | ".join(head for head, *_ in columns) + " |",
+        "| --- |" + " --- |" * len(columns),
     ]
-    for row, members in by_row(results).items():
-        if row.startswith("growth"):
-            continue
-        target = next((float(member.target) for member in members if member.target), None)
-        cells = []
-        for provider in providers:
-            mean = mean_ratio(members, provider)
-            cell = "" if mean is None else f"{mean:.2f}"
-            missed = provider == NATIVE and mean is not None and target is not None and mean > target
-            cells.append(f"{cell} (missed)" if missed else cell)
-        if single:
-            mean = mean_ratio(alone.get(row, []), NATIVE)
-            cells.append("" if mean is None else f"{mean:.2f}")
-        lines.append(f"| {row} | {'' if target is None else f'≤ {target:g}'} | " + " | ".join(cells) + " |")
+    for row in most:
+        cells = [_with_quartiles(rows.get(row, []), provider) for _, rows, provider in columns]
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
+def _with_quartiles(members: Sequence[Result], provider: str) -> str:
+    found = [mean_ratio(members, provider, which) for which in ("ratio", "low", "high")]
+    if None in found:
+        return ""
+    ratio, low, high = found
+    return f"{ratio:.1f} ({low:.1f}–{high:.1f})" if ratio and ratio >= 10 else f"{ratio:.2f} ({low:.2f}–{high:.2f})"
+
+
+def table_of_peers(results: Sequence[Result]) -> str:
+    """The same for what else may take a layer's place, in the cases where it was measured: a Markdown table."""
+    main, _ = with_most_threads(results)
+    cases = {(result.row, result.case) for result in main if result.provider in PEERS}
+    members = [result for result in main if (result.row, result.case) in cases]
+    rows = [(name, _with_quartiles(members, name)) for name in (NATIVE, TORCH, COMPILED, *PEERS)]
+    head = f"| images {' and '.join(dict.fromkeys(member.case for member in members))} | over BatchNorm2d |\n"
+    return head + "| --- | --- |\n" + "".join(f"| {name} | {cell} |\n" for name, cell in rows if cell)
+
+
 def picture(results: Sequence[Result], path: Path) -> None:
-    """The rows as dots with quartiles, beside the ratio to reach."""
+    """The rows as dots with quartiles."""
     rows = {
         row: members
         for row, members in by_row(with_most_threads(results)[0]).items()
         if mean_ratio(members, NATIVE) is not None
     }
-    drawing = figure(8, 0.42 * len(rows) + 1.4)
+    drawing = figure(8, 0.3 * len(rows) + 1.4)
     axes = drawing.subplots()
     for height, members in enumerate(reversed(rows.values())):
-        ratio = mean_ratio(members, NATIVE)
-        assert ratio is not None
-        mine = [member for member in members if member.provider == NATIVE]
-        low, high = (statistics.geometric_mean([getattr(m, name) for m in mine]) for name in ("low", "high"))
+        ratio, low, high = (mean_ratio(members, NATIVE, which) or math.nan for which in ("ratio", "low", "high"))
         axes.plot([low, high], [height, height], color="C0", linewidth=3, alpha=0.5, solid_capstyle="round")
-        axes.plot([ratio], [height], "o", color="C0", label="measured, with quartiles" if not height else None)
-        targets = [float(member.target) for member in mine if member.target]
-        if targets:
-            axes.plot(
-                targets[:1], [height], "|", color="black", markersize=14, label="to reach" if not height else None
-            )
+        axes.plot([ratio], [height], "o", color="C0", label="median and quartiles" if not height else None)
     axes.axvline(1.0, color="gray", linewidth=1)
     axes.set_yticks(range(len(rows)), list(reversed(rows)))
     axes.set_xlabel("time over torch's own layer (less is faster)")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Timing(NamedTuple):
@@ -34,16 +34,12 @@ class Timing(NamedTuple):
 def compare(work: Mapping[str, Callable[[], object]], seconds: float, seed: int = 0) -> dict[str, Timing]:
     """Time each provider for its share of ``seconds``; the first is the baseline."""
     order, shuffle = list(work), random.Random(seed)
-    repeats = {name: _repeats(call) for name, call in work.items()}
+    numbers = {name: repeats(call) for name, call in work.items()}
     times: dict[str, list[float]] = {name: [] for name in work}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times[order[0]]) < 5:
         for name in shuffle.sample(order, len(order)):
-            call, number = work[name], repeats[name]
-            start = time.perf_counter()
-            for _ in range(number):
-                call()
-            times[name].append((time.perf_counter() - start) / number)
+            times[name].append(seconds_of(work[name], numbers[name]))
     base = times[order[0]]
     found = {}
     for name, values in times.items():
@@ -53,13 +49,21 @@ def compare(work: Mapping[str, Callable[[], object]], seconds: float, seed: int 
     return found
 
 
-def _repeats(call: Callable[[], object], least: float = 2e-3) -> int:
-    """Calls that together take long enough to be timed; the first ones warm up (and compile)."""
-    for _ in range(3):
-        call()
+def seconds_of(call: Callable[[], object], number: int) -> float:
+    """The mean of so many calls."""
     start = time.perf_counter()
+    for _ in range(number):
+        call()
+    return (time.perf_counter() - start) / number
+
+
+def repeats(call: Callable[[], object], least: float = 2e-3) -> int:
+    """Calls that together take long enough to be timed; the first ones warm up (and compile)."""
     call()
-    once = time.perf_counter() - start
+    for _ in range(3):
+        once = seconds_of(call, 1)
+        if once > 50 * least:
+            return 1
     return max(1, min(200, round(least / max(once, 1e-7))))
 
 
@@ -67,7 +71,7 @@ def step(layer: Callable[..., Tensor], *inputs: Any) -> Callable[[], None]:
     """Forward and backward of a layer, with gradients of the first input and of the parameters."""
     x = inputs[0]
     gradient = torch.randn_like(layer(*inputs))
-    parameters = list(layer.parameters()) if isinstance(layer, torch.nn.Module) else []
+    parameters = list(layer.parameters()) if isinstance(layer, nn.Module) else []
 
     def run() -> None:
         x.grad = None
@@ -78,10 +82,32 @@ def step(layer: Callable[..., Tensor], *inputs: Any) -> Callable[[], None]:
     return run
 
 
+def inference(layer: Callable[..., Tensor], *inputs: Any) -> Callable[[], None]:
+    """Forward alone, without gradients."""
+
+    def run() -> None:
+        with torch.no_grad():
+            layer(*inputs)
+
+    return run
+
+
+def training_step(model: nn.Module, x: Tensor, labels: Tensor) -> Callable[[], None]:
+    """Forward, backward and a step of SGD of a network."""
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
+
+    def run() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), labels).backward()
+        optimizer.step()
+
+    return run
+
+
 def saved_bytes(layer: Callable[..., Tensor], *inputs: Any) -> int:
     """Memory that the graph of one call keeps for backward: storages once, parameters and buffers not at all."""
     own = set()
-    if isinstance(layer, torch.nn.Module):
+    if isinstance(layer, nn.Module):
         own = {t.untyped_storage().data_ptr() for t in (*layer.parameters(), *layer.buffers())}
     kept: dict[int, int] = {}
 

@@ -1,39 +1,118 @@
 """Measured ratios: how they are taken, stored, and shown."""
 
-import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import speed
-from benchmarks.speed.results import Result, slope
+from benchmarks.speed.cases import CALL, NATIVE, SMALL_MAPS, few
+from benchmarks.speed.results import Result, code_date, slope
+from benchmarks.speed.roofline import Machine, bandwidth, shares
 from benchmarks.speed.timing import compare, saved_bytes
+
+ABOUT = ("a machine, 2 threads, avx512", "versions", "2026-01-02")
 
 
 def results() -> list[Result]:
-    about = ("a machine", "versions", 2, "short")
+    about = (*ABOUT, 2, "short")
+    small = str(SMALL_MAPS)
     return [
-        Result(*about, "row", "(1, 2)", "torch", 10.0, 1.0, 1.0, 1.0),
-        Result(*about, "row", "(1, 2)", "geonorm", 20.0, 2.0, 1.9, 2.1, "8", "1.5"),
-        Result(*about, "row", "(3, 4)", "torch", 10.0, 1.0, 1.0, 1.0),
-        Result(*about, "row", "(3, 4)", "geonorm", 5.0, 0.5, 0.4, 0.6, "8", "1.5"),
+        Result(*about, "row", "(1, 2)", "torch", 10.0, 1.0, 1.0, 1.0, moved=4000),
+        Result(*about, "row", "(1, 2)", "geonorm", 20.0, 2.0, 1.9, 2.1, 8, 4000),
+        Result(*about, "row", "(1, 2)", CALL, 5.0, 0.5, 0.5, 0.5, moved=4000),
+        Result(*about, "row", small, "torch", 10.0, 1.0, 1.0, 1.0, moved=2000),
+        Result(*about, "row", small, "geonorm", 5.0, 0.5, 0.4, 0.6, 8, 2000),
+        Result(*about, "row", small, CALL, 3.0, 0.3, 0.3, 0.3, moved=2000),
+    ]
+
+
+def machine() -> list[Result]:
+    """A copy of 1000 bytes per microsecond, 500 with one thread; arithmetic gains half from the second thread."""
+    return [
+        Result(*ABOUT, 2, "short", "machine", "copy", "1 MB", 1000.0, 1, 1, 1, moved=1_000_000),
+        Result(*ABOUT, 1, "short", "machine", "copy", "1 MB", 2000.0, 1, 1, 1, moved=1_000_000),
+        Result(*ABOUT, 2, "short", "machine", "arithmetic, threads over one", "speed-up", 0, 1.5, 1.4, 1.6),
     ]
 
 
 def test_table_csv_and_picture(tmp_path: Path) -> None:
-    assert "| row | ≤ 1.5 | 1.00 |" in speed.table(results())
-    assert "2.00 (missed)" in speed.table(results()[:2])
-    alone = [Result(*("a machine", "versions", 1, "short"), "row", "(1, 2)", "geonorm", 20.0, 1.7, 1.6, 1.8)]
-    assert "| row | ≤ 1.5 | 1.00 | 1.70 |" in speed.table(results() + alone)
+    alone = [Result(*ABOUT, 1, "short", "row", "(1, 2)", "geonorm", 20.0, 1.7, 1.6, 1.8)]
+    assert speed.table(results()).splitlines()[2:] == [
+        "| row | 1.00 (0.87–1.12) |",
+        "| row, small maps | 0.50 (0.40–0.60) |",  # a view of the same measurement
+    ]
+    assert "| row | 1.00 (0.87–1.12) | 1.70 (1.60–1.80) |" in speed.table(results() + alone)
+    assert "machine" not in speed.table(results() + machine()).splitlines()[2]
+    file = tmp_path / "new" / "results.csv"
     for _ in range(2):
-        speed.append(results(), tmp_path / "new" / "results.csv")
-    with (tmp_path / "new" / "results.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 8  # earlier results stay
-    assert rows[1]["machine"] == "a machine"
+        speed.append(results(), file)
+    assert speed.read(file) == results() * 2  # earlier results stay
     speed.picture(results(), tmp_path / "speed.png")
     assert (tmp_path / "speed.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_peers_are_compared_where_they_were_measured() -> None:
+    peers = [replace(results()[1], provider="clone", ratio=0.2, low=0.1, high=0.3)]
+    assert speed.table_of_peers(results() + peers).splitlines() == [
+        "| images (1, 2) | over BatchNorm2d |",
+        "| --- | --- |",
+        "| geonorm | 2.00 (1.90–2.10) |",
+        "| clone | 0.20 (0.10–0.30) |",
+    ]
+
+
+def test_what_bounds_a_row() -> None:
+    """4000 of 20 µs are 4 µs at 1000 bytes per µs, and a call takes 5; the small maps: 2 and 3 of 5."""
+    assert bandwidth(machine(), 2) == 1000
+    found = shares(results(), bandwidth(machine(), 2))
+    assert found == pytest.approx({"call": (0.25 + 0.6) / 2, "memory": (0.2 + 0.4) / 2, "arithmetic": 0.55 / 2})
+    assert shares([result for result in results() if result.provider != CALL], 1000) is None  # a network
+    written = speed.table_of_limits(results() + machine())
+    assert "| row | 0.0028 | 3 µs | 10 µs | 42 % | 30 % | 28 % | call |" in written
+    said = speed.about_machine(results() + machine())
+    assert "1.0 GB/s" in said
+    assert "1.50 times as fast with 2 threads as with one (quartiles over the run 1.40–1.60)" in said
+
+
+def test_the_machine_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.speed.roofline.COPIED", 1 << 20)
+    threads = torch.get_num_threads()
+    here = Machine()
+    here.sample()
+    here.sample()
+    assert torch.get_num_threads() == threads
+    found = here.results(*ABOUT, "short")
+    assert {result.threads for result in found} == {1, threads}
+    assert all(result.low <= result.ratio <= result.high for result in found)
+    assert bandwidth(found, 1) > 0
+
+
+@pytest.mark.parametrize("case", list(speed.cases(full=False)), ids=lambda case: f"{case.row} {case.name}")
+def test_every_case_starts_on_a_few_values(case: speed.Case) -> None:
+    """Its own layers run; only the values are fewer than when it is timed."""
+    inputs = case.inputs()
+    small = inputs if case.row.startswith("ResNet") else few(inputs)
+    calls, kept = case._replace(inputs=lambda: small).only([NATIVE, CALL]).work()
+    for call in calls.values():
+        call()
+    assert set(calls) - {CALL} == {NATIVE}
+    assert set(kept) <= {NATIVE}
+
+
+def test_bytes_that_move() -> None:
+    """Five passes over the tensor for forward and backward, six with a guard, two in evaluation, half for bfloat16."""
+    found = {case.row: case.moved for case in speed.cases(full=True) if case.name == str(SMALL_MAPS)}
+    size = 4 * 128 * 512 * 4 * 4
+    assert found["BatchNorm2d, φ=1.5"] == found["GroupNorm, φ=1.5"] == 5 * size
+    assert found["BatchNorm2d, guard"] == 6 * size
+    assert found["evaluation, φ=1.5"] == 2 * size
+    assert found["bfloat16, φ=1.5"] == 5 * size / 2
+
+
+def test_the_date_of_the_code() -> None:
+    assert code_date() == "" or len(code_date().split("-")) == 3
 
 
 def test_ratios_and_memory() -> None:

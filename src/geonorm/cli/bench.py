@@ -22,7 +22,7 @@ def add(commands: Commands[Parser]) -> None:
     text = "speed and memory as ratios to torch's own layers, in one run"
     parser = commands.add_parser("bench", help=text, description=text, epilog=_EPILOG)
     parser.add_argument(
-        "--full", action="store_true", help="all shapes and peers: under 15 minutes (default: under one)"
+        "--full", action="store_true", help="all shapes and peers: a quarter of an hour (default: under one minute)"
     )
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder for results (default: %(default)s)")
     add_json(parser)
@@ -42,5 +42,5 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.json:
         print_json([asdict(result) for result in results])
     else:
-        print(f"{speed.table(results)}\nResults: {chosen.out / 'results.csv'}")
+        print(f"{speed.table(results)}\n{speed.about_machine(results)}\nResults: {chosen.out / 'results.csv'}")
     return 0
