@@ -7,6 +7,26 @@
 namespace geonorm {
 namespace GEONORM_ISA {
 
+// What the loops over a block need of each vector. Loops use copies that nothing changes: those stay in registers, whereas a
+// vector whose lanes are set one by one lies in memory.
+template <class T, class Pull>
+struct LaneConstants {
+    typedef typename Of<T>::V V;
+    V c = {}, rho = {}, removed = {}, shift = {};
+    V scale = {}, by_spread = {}, by_center = {}, edge_lower = {}, edge_upper = {};
+    Pull pull;
+    Spreading<T> push;
+    LaneConstants(const Job& job) : push(job) {}
+};
+
+// Σg, Σg·x̂, Σσ, and the sums of the slope and of the spread.
+template <class T>
+struct BackwardSums {
+    LaneSum<T> g0, g1, d0;
+    PullSums<T> pulled;
+    PushSums<T> pushed;
+};
+
 template <class E, Power POWER, Form FORM, bool PHI>
 static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing<E>::T>& block, double* sums,
                               double* d_phi, Scratch& scratch) {
@@ -26,75 +46,76 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     T* memory = copy || keep ? (T*)scratch.get(bytes * ((copy ? 2 : 0) + (keep ? 1 : 0))) : nullptr;
     T *kept = keep ? memory : nullptr, *copies = copy && memory ? memory + (keep ? size : 0) : nullptr;
     T* copied_g = copies ? copies + size : nullptr;
-    V alpha[VECTORS], shift[VECTORS], gamma[VECTORS], c[VECTORS], rho[VECTORS], removed[VECTORS];
-    Slope<T, POWER, PHI> pull[VECTORS];
-    Spreading<T> push[VECTORS] = {Spreading<T>(job), Spreading<T>(job)};
+    V alpha[VECTORS], gamma[VECTORS];
+    typedef LaneConstants<T, Slope<T, POWER, PHI>> Constants;
+    Constants of[VECTORS] = {Constants(job), Constants(job)};
     double unused[STATE_SIZE] = {};
     for (int j = 0; j < VECTORS; j++) {
-        alpha[j] = block.parameters(job, job.alphas, j, job.alpha), shift[j] = block.parameters(job, job.shifts, j, 0);
-        gamma[j] = block.parameters(job, job.gammas, j, 1);
+        Constants& one = of[j];
+        alpha[j] = block.parameters(job, job.alphas, j, job.alpha), gamma[j] = block.parameters(job, job.gammas, j, 1);
+        one.shift = block.parameters(job, job.shifts, j, 0);
         bool same = true;
         for (int k = 0; k < N; k++) {
             int l = j * N + k < block.width ? j * N + k : 0;
             const double* state = k < block.used(j) ? job.state + (block.group + l) * STATE_SIZE : unused;
             const double phi = phi_of<T>(job, block.group + l);
             same = same && phi == phi_of<T>(job, block.group) && state[UNIT] > 0;
-            c[j][k] = (T)state[CENTER], rho[j][k] = (T)state[RHO];
-            pull[j].set(k, state, phi, centered);
-            if (robust || FORM == ANY) push[j].set(k, job, state);
+            one.c[k] = (T)state[CENTER], one.rho[k] = (T)state[RHO];
+            one.pull.set(k, state, phi, centered);
+            if (robust || FORM == ANY) one.push.set(k, job, state);
         }
-        pull[j].path = same ? exponent_of(phi_of<T>(job, block.group)).path : PATH_GENERAL;
-        removed[j] = alpha[j] * c[j];
+        one.pull.path = same ? exponent_of(phi_of<T>(job, block.group)).path : PATH_GENERAL;
+        one.removed = alpha[j] * one.c;
     }
     const I every = ~I{};
 
-    LaneSum<T> g0[VECTORS], g1[VECTORS], d0[VECTORS];
-    PullSums<T> pulled[VECTORS];
-    PushSums<T> pushed[VECTORS];
+    BackwardSums<T> sums_of[VECTORS];
     for (int64_t i = job.task == SPREAD_OUT ? rows : 0; i < rows;) {
         int64_t end = rows - i < 256 ? rows : i + 256;
+        const Constants here[VECTORS] = {of[0], of[1]};
+        BackwardSums<T> part[VECTORS];
         for (; i < end; i++) {
             prefetch_row<WIDTH>(x.row(i + AHEAD)), prefetch_row<WIDTH>(g.row(i + AHEAD));
             GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
+                const Constants& one = here[j];
                 V xv = block.take(x.row(i), j), gv = block.take(g.row(i), j);
-                V z = centered ? xv - c[j] : (xv - removed[j]) + shift[j], hat = z * rho[j];
-                g0[j].part += gv, g1[j].part += gv * hat;
-                if (FORM == ANY) d0[j].part += push[j].direction(z, pushed[j], every);
-                if (robust) d0[j].part += push[j].direction_by_root(z, pushed[j], every);
-                V w = pull[j].add(centered ? hat : (xv - c[j]) * pull[j].unit, xv, pulled[j], every);
+                V z = centered ? xv - one.c : (xv - one.removed) + one.shift, hat = z * one.rho;
+                part[j].g0.part += gv, part[j].g1.part += gv * hat;
+                if (FORM == ANY) part[j].d0.part += one.push.direction(z, part[j].pushed, every);
+                if (robust) part[j].d0.part += one.push.direction_by_root(z, part[j].pushed, every);
+                V w = one.pull.add(centered ? hat : (xv - one.c) * one.pull.unit, xv, part[j].pulled, every);
                 const int64_t at = i * WIDTH + j * N;
                 if (kept) store(kept + at, w);
                 if (copies) store(copies + at, xv), store(copied_g + at, gv);
             }
         }
-        for (int j = 0; j < VECTORS; j++) {
-            g0[j].flush(), g1[j].flush();
-            if (weighted || POWER == EDGES) pulled[j].flush();
-            if (robust || FORM == ANY) d0[j].flush(), pushed[j].flush();
+        GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
+            sums_of[j].g0.add(part[j].g0), sums_of[j].g1.add(part[j].g1);
+            if (weighted || POWER == EDGES) sums_of[j].pulled.add(part[j].pulled);
+            if (robust || FORM == ANY) sums_of[j].d0.add(part[j].d0), sums_of[j].pushed.add(part[j].pushed);
         }
     }
 
-    V scale[VECTORS], by_spread[VECTORS], by_center[VECTORS], edge_lower[VECTORS], edge_upper[VECTORS];
     for (int j = 0; j < VECTORS; j++) {
-        by_spread[j] = by_center[j] = edge_lower[j] = edge_upper[j] = V{};
-        scale[j] = rho[j] * gamma[j];
+        Constants& one = of[j];
+        const BackwardSums<T>& sum = sums_of[j];
+        one.scale = one.rho * gamma[j];
         for (int k = 0; k < block.used(j); k++) {
             const int64_t group = block.group + j * N + k;
             const double* state = job.state + group * STATE_SIZE;
-            double directions = robust || FORM == ANY ? d0[j].wide[k] : rows * state[MEAN_Z];
-            double sum_g = g0[j].wide[k], sum_gx = g1[j].wide[k], a = alpha[j][k], h = gamma[j][k];
+            double directions = robust || FORM == ANY ? sum.d0.wide[k] : rows * state[MEAN_Z];
+            double sum_g = sum.g0.wide[k], sum_gx = sum.g1.wide[k], a = alpha[j][k], h = gamma[j][k];
+            const double slope = sum.pulled.slope.wide[k], moment = sum.pulled.moment.wide[k];
             if (job.task == ADD_UP) {
-                const double parts[] = {sum_g, sum_gx, directions, pulled[j].slope.wide[k], pulled[j].moment.wide[k],
-                                        pushed[j].count.wide[k]};
+                const double parts[] = {sum_g, sum_gx, directions, slope, moment, sum.pushed.count.wide[k]};
                 for (int i = 0; i < PARTS; i++) job.found[group * PARTS + i] = parts[i];
                 continue;
             }
             Flow flow = !whole ? given_flow(job, group)
                                : flow_of(job, state, phi_of<T>(job, group), POWER, (double)rows, a * h * sum_g,
-                                         h * sum_gx, a * directions, pulled[j].slope.wide[k],
-                                         pulled[j].moment.wide[k], pushed[j].count.wide[k]);
-            by_spread[j][k] = (T)flow.spread, by_center[j][k] = (T)flow.center;
-            edge_lower[j][k] = (T)flow.edge_lower, edge_upper[j][k] = (T)flow.edge_upper;
+                                         h * sum_gx, a * directions, slope, moment, sum.pushed.count.wide[k]);
+            one.by_spread[k] = (T)flow.spread, one.by_center[k] = (T)flow.center;
+            one.edge_lower[k] = (T)flow.edge_lower, one.edge_upper[k] = (T)flow.edge_upper;
             double dz = state[RHO] * h * sum_g + flow.spread * directions;
             double* out = sums + group * SUMS;
             out[D_GAMMA] = sum_gx, out[D_BETA] = sum_g, out[D_SHIFT] = dz, out[D_ALPHA] = -state[CENTER] * dz;
@@ -103,22 +124,24 @@ static void backward_lanes_as(const Job& job, const LaneBlock<typename Computing
     }
     if (job.task == ADD_UP) return;
     PushSums<T> ignored;
+    const Constants here[VECTORS] = {of[0], of[1]};
     for (int64_t i = 0; i < rows; i++) {
         if (!copies) prefetch_row<WIDTH>(x.row(i + AHEAD)), prefetch_row<WIDTH>(g.row(i + AHEAD));
         prefetch_row_for_write<WIDTH>(dx.row(i + AHEAD));
         GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
+            const Constants& one = here[j];
             const int64_t at = i * WIDTH + j * N;
             V xv = copies ? load(copies + at) : block.take(x.row(i), j);
             V gv = copies ? load(copied_g + at) : block.take(g.row(i), j);
-            V r = xv - c[j], z = centered ? r : (xv - removed[j]) + shift[j];
-            V sigma = robust ? push[j].direction_by_root(z, ignored, every)
-                      : FORM == ANY ? push[j].direction(z, ignored, every) : z;
-            V dz = gv * scale[j] + sigma * by_spread[j];
+            V r = xv - one.c, z = centered ? r : (xv - one.removed) + one.shift;
+            V sigma = robust ? one.push.direction_by_root(z, ignored, every)
+                      : FORM == ANY ? one.push.direction(z, ignored, every) : z;
+            V dz = gv * one.scale + sigma * one.by_spread;
             if (POWER == ONE) {
-                dz += by_center[j];
+                dz += one.by_center;
             } else if (POWER != NONE) {
-                V w = kept ? load(kept + at) : pull[j].at(r * pull[j].unit, xv, edge_lower[j], edge_upper[j]);
-                dz += w * by_center[j];
+                V w = kept ? load(kept + at) : one.pull.at(r * one.pull.unit, xv, one.edge_lower, one.edge_upper);
+                dz += w * one.by_center;
             }
             block.put(dx.row(i), j, dz);
         }

@@ -43,7 +43,8 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     const bool keeps = weighted && whole && n * (int64_t)sizeof(T) <= most;
     T* kept = keeps ? (T*)scratch.get(n * sizeof(T)) : nullptr;
 
-    // Sums: Σαγg, Σγg·x̂ and Σασ over the group, and those of the slope and of the spread.
+    // Sums: Σαγg, Σγg·x̂ and Σασ over the group, and those of the slope and of the spread. All that touches them is inlined:
+    // a call would keep them in memory.
     double with_center = 0, with_spread = 0, directions = 0, sum_g = 0, sum_gx = 0, sum_d = 0;
     V g0 = {}, g1 = {}, d0 = {};
     PullSums<T> pulled;
@@ -52,18 +53,18 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     T alpha = of.alpha_of(0), gamma = of.gamma_of(0);
     V removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(0));
     const bool brief = per_run && job.length <= 256;  // then sums in T lose nothing, and sums in double cost too much
-    auto sum_of = [&](V v) { return brief ? (double)quick_sum(v) : total<T>(v); };
-    auto flush_run = [&] {
+    auto sum_of = [&](V v) __attribute__((always_inline)) { return brief ? (double)quick_sum(v) : total<T>(v); };
+    auto flush_run = [&]() __attribute__((always_inline)) {
         sum_g += sum_of(g0), sum_gx += sum_of(g1), g0 = g1 = V{};
         if (FORM != CENTERED) sum_d += sum_of(d0), d0 = V{};
     };
-    auto flush = [&] {
+    auto flush = [&]() __attribute__((always_inline)) {
         flush_run();
         if (weighted || POWER == EDGES) pulled.flush();
         if (FORM == BY_ROOT || FORM == ANY) pushed.flush();
         since = 0;
     };
-    auto finish = [&](double* sums) {  // of a run, or of all runs if they have the same parameters
+    auto finish = [&](double* sums) __attribute__((always_inline)) {  // of a run, or of all runs if they have the same parameters
         flush_run();
         if (per_value) {
             with_center = FORM == ANY ? sum_g : (double)alpha * sum_g, with_spread = sum_gx, directions = sum_d;
@@ -76,6 +77,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
     };
     for (int64_t run = 0; run < (job.task == SPREAD_OUT ? 0 : job.runs); run++) {
         const E *xr = run_of<E>(job, group, run), *gr = g + run * job.run_stride;
+        const E *next_x = run_to_prefetch<E>(job, group, run), *next_g = next_x ? gr + job.run_stride : nullptr;
         if (per_run) {
             alpha = of.alpha_of(run), gamma = of.gamma_of(run);
             removed = all((T)(alpha * (T)state[CENTER])), shift = all(of.shift_of(run));
@@ -83,6 +85,7 @@ static void backward_row_as(const Job& job, int64_t group, double* run_sums, dou
         for (int64_t i = 0; i < job.length; i += BLOCK) {
             int64_t end = job.length - i < BLOCK ? job.length : i + BLOCK;
             each_piece<T>(i, end, [&](auto piece) __attribute__((always_inline)) {
+                prefetch_next<T>(next_x, piece), prefetch_next<T>(next_g, piece);
                 V xv = piece.take(xr), gv = piece.only(piece.take(gr)), hat;
                 if (FORM == ANY) {
                     V a = of.along(per_value ? of.alphas : nullptr, piece, alpha);

@@ -22,25 +22,30 @@ static void measure_lanes(const LaneBlock<T>& block, LanePlace<const E> x, T* u,
         lowest[j] = highest[j] = block.take(x.row(0), j);
     }
     for (int pass = 0; pass < 2; pass++) {
-        double sum[WIDTH] = {}, squares[WIDTH] = {};
+        Wide<T> sum[VECTORS], squares[VECTORS];
         for (int64_t i = 0; i < block.rows;) {
             int64_t end = block.rows - i < 256 ? block.rows : i + 256;
-            V s[VECTORS] = {}, q[VECTORS] = {};
+            // What only unrolled loops touch stays in registers.
+            const V from[VECTORS] = {base[0], base[1]};
+            V s[VECTORS] = {}, q[VECTORS] = {}, least[VECTORS] = {lowest[0], lowest[1]};
+            V most[VECTORS] = {highest[0], highest[1]};
             for (; i < end; i++)
                 GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
-                    V v = pass && u ? load(u + i * WIDTH + j * N) : block.take(x.row(i), j), d = v - base[j];
+                    V v = pass && u ? load(u + i * WIDTH + j * N) : block.take(x.row(i), j), d = v - from[j];
                     if (!pass && j == 0) prefetch_row<WIDTH>(x.row(i + AHEAD));
                     if (!pass && u) store(u + i * WIDTH + j * N, v);
                     s[j] += d, q[j] += d * d;
-                    lowest[j] = smaller(v, lowest[j]), highest[j] = larger(v, highest[j]);
+                    least[j] = smaller(v, least[j]), most[j] = larger(v, most[j]);
                 }
-            for (int l = 0; l < WIDTH; l++) sum[l] += s[l / N][l % N], squares[l] += q[l / N][l % N];
+            GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
+                sum[j].add(s[j]), squares[j].add(q[j]), lowest[j] = least[j], highest[j] = most[j];
+            }
         }
         bool good = true;
         for (int l = 0; l < WIDTH; l++) {
             int j = l / N, k = l % N;
             m[l].lowest = lowest[j][k], m[l].highest = highest[j][k];
-            good = finish_moments<T>(m[l], base[j][k], sum[l], squares[l], block.rows, 256) && good;
+            good = finish_moments<T>(m[l], base[j][k], sum[j][k], squares[j][k], block.rows, 256) && good;
             if (m[l].finite) base[j][k] = (T)m[l].mean;
         }
         if (good) break;
@@ -237,11 +242,13 @@ static Status forward_lane_block(const Job& job, int64_t unit, Scratch& scratch)
         for (int k = 0; k < block.used(j); k++) rho[k] = (T)job.state[(block.group + j * N + k) * STATE_SIZE + RHO];
         scale[j] = rho * block.parameters(job, job.gammas, j, 1), offset[j] = block.parameters(job, job.betas, j, 0);
     }
+    const V away[VECTORS] = {removed[0], removed[1]}, up[VECTORS] = {shift[0], shift[1]};
+    const V times[VECTORS] = {scale[0], scale[1]}, plus[VECTORS] = {offset[0], offset[1]};
     for (int64_t i = 0; i < rows; i++) {
         prefetch_row_for_write<WIDTH>(y.row(i + AHEAD));
         GN_UNROLLED for (int j = 0; j < VECTORS; j++) {
-            V z = (value(i, j) - removed[j]) + shift[j];
-            block.put(y.row(i), j, z * scale[j] + offset[j]);
+            V z = (value(i, j) - away[j]) + up[j];
+            block.put(y.row(i), j, z * times[j] + plus[j]);
         }
     }
     return DONE;

@@ -19,15 +19,18 @@ struct MomentSums {
 
     template <class E>
     void add(const E* x, int64_t n) {
+        const V from = base, other = some;
+        V least = lowest, most = highest;  // not in memory while the loop runs
         for (int64_t i = 0; i < n; i += BLOCK) {
             V s = {}, q = {};
             each_piece<T>(i, n - i < BLOCK ? n : i + BLOCK, [&](auto piece) __attribute__((always_inline)) {
-                V v = piece.or_else(piece.take(x), some), d = piece.only(v - base);
+                V v = piece.or_else(piece.take(x), other), d = piece.only(v - from);
                 s += d, q += d * d;
-                lowest = smaller(v, lowest), highest = larger(v, highest);
+                least = smaller(v, least), most = larger(v, most);
             });
             sum += total<T>(s), squares += total<T>(q);
         }
+        lowest = least, highest = most;
     }
 
     // True unless the base was too far from the mean.
@@ -74,9 +77,11 @@ static Moments measure_rows(const Job& job, int64_t group, T* u) {
         int64_t done = 0, seen = 0;
         for (int64_t run = 0; run < job.runs; run++) {
             const E* from = run_of<E>(job, group, run);
+            const E* next = run_to_prefetch<E>(job, group, run);
             for (int64_t i = 0; i < job.length; i += BLOCK) {
                 int64_t end = job.length - i < BLOCK ? job.length : i + BLOCK;
                 each_piece<T>(i, end, [&](auto piece) __attribute__((always_inline)) {
+                    prefetch_next<T>(next, piece);
                     piece.put(u + done, piece.take(from));
                 });
                 int64_t packed = done + end;
@@ -185,7 +190,7 @@ static void find_spread(const Job& job, const RowParameters<T>& of, const T* u, 
     V part = {}, most = {}, fewest = all((T)INFINITY);
     int64_t since = 0;
     const int64_t spread = job.spread;
-    auto flush = [&] { sum += total<T>(part), part = V{}, since = 0; };
+    auto flush = [&]() __attribute__((always_inline)) { sum += total<T>(part), part = V{}, since = 0; };
     each_deviation<T>(job, of, u, c, [&](auto piece, V z, int64_t run) __attribute__((always_inline)) {
         V a = piece.only(absolute(z));
         part += spread == RMS ? a * a : a;

@@ -26,6 +26,7 @@ struct LaneSum {
     V part = {};
     Wide<T> wide;
     GN_MEMBER void flush() { wide.add(part), part = V{}; }
+    GN_MEMBER void add(const LaneSum& other) { wide.add(other.part); }
 };
 
 // Σw and Σ sgn(r)|r|^(φ−1) log2|r|; for φ = 1 and ∞ the ties of the two values that the center lies between.
@@ -33,6 +34,7 @@ template <class T>
 struct PullSums {
     LaneSum<T> slope, moment;
     GN_MEMBER void flush() { slope.flush(), moment.flush(); }
+    GN_MEMBER void add(const PullSums& other) { slope.add(other.slope), moment.add(other.moment); }
 };
 
 // How z depends on x. CENTERED: z = x − c, and the spread is none or the rms: the usual case. SHIFTED: the same with
@@ -134,6 +136,7 @@ template <class T>
 struct PushSums {
     LaneSum<T> count;
     GN_MEMBER void flush() { count.flush(); }
+    GN_MEMBER void add(const PushSums& other) { count.add(other.count); }
 };
 
 template <class T>

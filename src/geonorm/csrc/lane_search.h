@@ -146,28 +146,40 @@ struct LaneSearch {
     // As `rough_ratio` of one group, at a point for each lane.
     template <Power POWER>
     void rough_ratios(const T* u, int64_t rows, const float* points, double* ratio) const {
-        for (int j = 0; j < VECTORS; j++) {
-            if (!active(j)) continue;
-            V at = load(points + j * N), inverse = {}, tiny = {}, all_D = {}, all_W = {};
-            double unit[N];
-            const V power = s[j];
-            for (int k = 0; k < N; k++) {
-                const Search& one = search[j * N + k];
-                unit[k] = POWER == ROOT ? 1 : one.scale;
-                if (one.active) inverse[k] = (T)(1 / one.scale), tiny[k] = (T)(TINY * one.scale / unit[k]);
-            }
-            for (int64_t i = 0; i < rows;) {
-                const int64_t end = rows - i < 256 ? rows : i + 256;
-                V D = {}, W = {};
-                for (; i < end; i++) {
-                    V r = rough_distance<POWER>(load(u + i * WIDTH + j * N), at, inverse);
-                    V w = rough_weight<POWER, true>(r, tiny, power, exponent.path);
-                    D += r * w, W += w;
-                }
-                all_D += D, all_W += W;
-            }
-            for (int k = 0; k < N; k++) ratio[j * N + k] = unit[k] * (double)all_D[k] / (double)all_W[k];
+        static_assert(VECTORS == 2, "both, or one of them");
+        const bool first = active(0) > 0, second = active(1) > 0;
+        if (first && second) return rough_ratios_of<POWER, 2>(0, u, rows, points, ratio);
+        if (first || second) rough_ratios_of<POWER, 1>(second, u, rows, points, ratio);
+    }
+
+    // Of COUNT vectors from `start` on. A second one hides how long a root takes.
+    template <Power POWER, int COUNT>
+    void rough_ratios_of(int start, const T* u, int64_t rows, const float* points, double* ratio) const {
+        V inverses[COUNT] = {}, tinies[COUNT] = {}, all_D[COUNT] = {}, all_W[COUNT] = {};
+        double unit[COUNT * N];
+        for (int l = 0; l < COUNT * N; l++) {
+            const Search& one = search[start * N + l];
+            unit[l] = POWER == ROOT ? 1 : one.scale;
+            if (!one.active) continue;
+            inverses[l / N][l % N] = (T)(1 / one.scale), tinies[l / N][l % N] = (T)(TINY * one.scale / unit[l]);
         }
+        for (int64_t i = 0; i < rows;) {
+            const int64_t end = rows - i < 256 ? rows : i + 256;
+            V D[COUNT] = {}, W[COUNT] = {}, at[COUNT], inverse[COUNT], tiny[COUNT], power[COUNT];
+            GN_UNROLLED for (int j = 0; j < COUNT; j++) {
+                at[j] = load(points + (start + j) * N), inverse[j] = inverses[j], tiny[j] = tinies[j];
+                power[j] = s[start + j];
+            }
+            for (; i < end; i++)
+                GN_UNROLLED for (int j = 0; j < COUNT; j++) {
+                    V r = rough_distance<POWER>(load(u + i * WIDTH + (start + j) * N), at[j], inverse[j]);
+                    V w = rough_weight<POWER, true>(r, tiny[j], power[j], exponent.path);
+                    D[j] += r * w, W[j] += w;
+                }
+            GN_UNROLLED for (int j = 0; j < COUNT; j++) all_D[j] += D[j], all_W[j] += W[j];
+        }
+        for (int l = 0; l < COUNT * N; l++)
+            ratio[start * N + l] = unit[l] * (double)all_D[l / N][l % N] / (double)all_W[l / N][l % N];
     }
 
     void warm_start(const T* u, int64_t rows, const Moments* m) {

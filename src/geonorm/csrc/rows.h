@@ -44,5 +44,16 @@ GN_INLINE const E* run_of(const Job& job, int64_t group, int64_t run) {
 // Whether all runs of a group follow each other in memory.
 GN_INLINE bool is_packed(const Job& job) { return job.runs == 1 || job.run_stride == job.length; }
 
+// What to prefetch while a run is read: the run behind it. The hardware does not foresee where that begins, unless it is the
+// end of this one: null then.
+template <class E>
+GN_INLINE const E* run_to_prefetch(const Job& job, int64_t group, int64_t run) {
+    return run == job.runs - 1 || (is_packed(job) && !job.places) ? nullptr : run_of<E>(job, group, run + 1);
+}
+template <class T, class E, PieceKind K>
+GN_INLINE void prefetch_next(const E* next, Piece<T, K> piece) {
+    if (K == WHOLE && next) __builtin_prefetch(next + piece.at, 0, 2);
+}
+
 }  // namespace GEONORM_ISA
 }  // namespace geonorm

@@ -321,17 +321,45 @@ GN_INLINE void write(double* p, F64 v) { store(p, v); }
 
 typedef uint16_t H16U __attribute__((vector_size(BYTES / 2), aligned(2)));
 typedef uint32_t U32 __attribute__((vector_size(BYTES)));
+#if defined(__AVX512F__)  // where the compiler makes two halves of a conversion and puts them together
+GN_INLINE F32 widened(__m256i bits, const bf16*) {
+    return (F32)_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16);
+}
+GN_INLINE F32 widened(__m256i bits, const f16*) { return (F32)_mm512_cvtph_ps(bits); }
+GN_INLINE __m256i narrowed(F32 v, const bf16*) {
+    const __m512i bits = (__m512i)v, odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __mmask16 broken = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q);
+    const __m512i high = _mm512_mask_mov_epi32(_mm512_srli_epi32(up, 16), broken, _mm512_set1_epi32(0x7fc0));
+    return _mm512_cvtepi32_epi16(high);
+}
+GN_INLINE __m256i narrowed(F32 v, const f16*) { return _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT); }
+GN_INLINE F32 read(const bf16* p) { return widened(_mm256_loadu_si256((const __m256i*)p), p); }
+GN_INLINE void write(bf16* p, F32 v) { _mm256_storeu_si256((__m256i*)p, narrowed(v, p)); }
+#else
+#if defined(__AVX2__)
+GN_INLINE F32 read(const bf16* p) {
+    return (F32)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p)), 16);
+}
+#else
 GN_INLINE F32 read(const bf16* p) { return (F32)(__builtin_convertvector(*(const H16U*)p, U32) << 16); }
+#endif
 GN_INLINE void write(bf16* p, F32 v) {
     U32 u = (U32)v;
     U32 rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
     I32 broken = v != v;
     rounded = ((U32)broken & 0x7fc0u) | (~(U32)broken & rounded);
+#if defined(__AVX2__)
+    const __m256i packed = _mm256_packus_epi32((__m256i)rounded, (__m256i)rounded);
+    _mm_storeu_si128((__m128i*)p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x88)));
+#else
     *(H16U*)p = __builtin_convertvector(rounded, H16U);
+#endif
 }
+#endif
 GN_INLINE F32 read(const f16* p) {
 #if defined(__AVX512F__)
-    return (F32)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+    return widened(_mm256_loadu_si256((const __m256i*)p), p);
 #elif defined(__F16C__)
     return (F32)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
 #else
@@ -342,7 +370,7 @@ GN_INLINE F32 read(const f16* p) {
 }
 GN_INLINE void write(f16* p, F32 v) {
 #if defined(__AVX512F__)
-    _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256((__m256i*)p, narrowed(v, p));
 #elif defined(__F16C__)
     _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
 #else
@@ -361,10 +389,8 @@ GN_INLINE typename Of<T>::V read_part(const E* p, int64_t count, T fill) {
     } else if constexpr (sizeof(E) == 4) {
         return (F32)_mm512_mask_loadu_ps((__m512)all(fill), mask, p);
     } else {
-        const __m256i bits = _mm256_maskz_loadu_epi16(mask, p);
-        E whole[16];
-        memcpy(whole, &bits, sizeof bits);
-        return (F32)_mm512_mask_mov_ps((__m512)all(fill), mask, (__m512)read(whole));
+        const F32 values = widened(_mm256_maskz_loadu_epi16(mask, p), p);
+        return (F32)_mm512_mask_mov_ps((__m512)all(fill), mask, (__m512)values);
     }
 }
 template <class E, class T>
@@ -375,9 +401,7 @@ GN_INLINE void write_part(E* p, int64_t count, typename Of<T>::V v) {
     } else if constexpr (sizeof(E) == 4) {
         _mm512_mask_storeu_ps(p, mask, (__m512)v);
     } else {
-        E whole[16];
-        write(whole, v);
-        _mm256_mask_storeu_epi16(p, mask, _mm256_loadu_si256((const __m256i*)whole));
+        _mm256_mask_storeu_epi16(p, mask, narrowed(v, p));
     }
 }
 #else

@@ -30,7 +30,7 @@ def state_of(x: torch.Tensor, groups: Grouping, rule: Rule, *, phi: float, outpu
     y = torch.empty_strided(x.shape, found.strides, dtype=x.dtype) if output else None
     state = torch.full((found.arrangement.groups, len(problem.COLUMNS)), 77.0, dtype=torch.float64)
     nothing = (None,) * 5
-    assert library.forward(found.encoded_spec, x, y, found.offsets, nothing, state, nothing, 0.0)
+    assert library.forward(found.encoded_spec, x, y, found.offsets, nothing, state)
     if not output:  # the entry that others use gives the same
         alone = cpu.statistics(of, groups, rule)
         assert alone is not None
