@@ -1,7 +1,8 @@
 """Which backend serves which device, and why; and the functions that the operators call.
 
-``GEONORM_BACKEND`` selects the backend: ``auto`` (compiled kernels where possible), ``torch``, or ``native`` (the
-compiled library is required; cases without a kernel still run on torch). A case that a backend refuses goes to torch.
+``GEONORM_BACKEND`` selects the backend: ``auto`` (compiled kernels on the CPU where possible, torch on a GPU), ``torch``,
+``native`` (the compiled library is required; cases without a kernel still run on torch), or ``triton`` (as ``auto``, but
+with the experimental Triton kernels on a GPU, which are then required). A case that a backend refuses goes to torch.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from .torch.guard import GuardedMoments
 from .torch.guard import guarded_moments as torch_guarded_moments
 
 # The folder that has the kernels for a type of device. It is imported when the first tensor of that type arrives.
-_FOLDERS = {"cpu": "cpu"}
+_FOLDERS = {"cpu": "cpu", "cuda": "triton"}
+# What requires a backend by name. The experimental ones serve nothing that does not request them.
+_REQUESTS = {"cpu": "native", "triton": "triton"}
+_EXPERIMENTAL = {"triton"}
 
 
 def requested() -> str:
     """The backend that the environment requests."""
     name = os.environ.get("GEONORM_BACKEND", "auto") or "auto"
-    if name not in ("auto", "torch", "native"):
-        raise RuntimeError(f"expected GEONORM_BACKEND to be auto, torch or native (got {name!r})")
+    if name not in ("auto", "torch", "native", "triton"):
+        raise RuntimeError(f"expected GEONORM_BACKEND to be auto, torch, native or triton (got {name!r})")
     return name
 
 
@@ -43,21 +47,41 @@ def backend_for(device: str) -> Backend | None:
 
     Raises if the kernels were requested and are missing.
     """
-    name = requested()
-    if name == "torch" or device not in _FOLDERS:
+    name, folder = requested(), _folder(device)
+    if name == "triton":  # an error on any device: it would be missed if only the first tensor on a GPU raised it
+        _require(name, _import("triton").why_not())
+    if name == "torch" or folder is None or (folder in _EXPERIMENTAL and name != _REQUESTS[folder]):
         return None
     found = _kernels(device)
-    if name == "native" and isinstance(found, str):
-        raise RuntimeError(f"GEONORM_BACKEND=native, but {found}; or unset GEONORM_BACKEND to run on torch")
+    if name == _REQUESTS.get(folder):
+        _require(name, found if isinstance(found, str) else None)
     return None if isinstance(found, str) else found
+
+
+def _require(name: str, missing: str | None) -> None:
+    if missing is not None:
+        raise RuntimeError(f"GEONORM_BACKEND={name}, but {missing}; or unset GEONORM_BACKEND to run on torch")
+
+
+def _folder(device: str) -> str | None:
+    """The folder for a type of device. In its interpreter Triton runs on the CPU, so that its kernels can be tested."""
+    if device == "cpu" and requested() == "triton" and os.environ.get("TRITON_INTERPRET") == "1":
+        return "triton"
+    return _FOLDERS.get(device)
+
+
+def _import(folder: str) -> Backend:
+    backend: Backend = import_module(f".{folder}", __package__)
+    return backend
 
 
 @cache
 def _kernels(device: str) -> Backend | str:
     """The backend with kernels for a type of device, whatever is requested; or why there is none."""
-    if device not in _FOLDERS:
+    folder = _folder(device)
+    if folder is None:
         return f"there are no kernels for {device}"
-    backend: Backend = import_module(f".{_FOLDERS[device]}", __package__)
+    backend = _import(folder)
     return backend.why_not() or backend
 
 
@@ -67,12 +91,18 @@ def has_kernels() -> bool:
 
 
 def describe() -> dict[str, str]:
-    """Which backend is in use and why, as readable text; "none" if the requested one is missing."""
+    """Which backend serves the CPU and which a GPU, and why, as readable text; "none" if the requested one is missing."""
+    return {**_describe_cpu(), **_describe_gpu()}
+
+
+def _describe_cpu() -> dict[str, str]:
     from .cpu import library
 
     name, found = requested(), library.load()
     if name == "torch":
         return {"backend": "torch", "because": "GEONORM_BACKEND=torch"}
+    if _folder("cpu") == "triton":
+        return {"backend": "triton", "because": "GEONORM_BACKEND=triton and TRITON_INTERPRET=1: for tests, and slow"}
     if isinstance(found, str):
         missing = {"backend": "none", "because": f"GEONORM_BACKEND=native, but {found}"}
         return missing if name == "native" else {"backend": "torch", "because": found}
@@ -80,12 +110,21 @@ def describe() -> dict[str, str]:
     return {"backend": "native", "because": why, "instruction set": found.instruction_set}
 
 
+def _describe_gpu() -> dict[str, str]:
+    if requested() != "triton":
+        return {"on a GPU": "torch; the Triton kernels are experimental: GEONORM_BACKEND=triton selects them"}
+    missing = _import("triton").why_not()
+    if missing is not None:
+        return {"on a GPU": f"none: GEONORM_BACKEND=triton, but {missing}"}
+    return {"on a GPU": "triton, because GEONORM_BACKEND=triton; experimental, and never run on a GPU by us"}
+
+
 @contextmanager
 def using_backend(name: str) -> Iterator[None]:
     """Use another backend than ``GEONORM_BACKEND`` inside this context, in the whole process; for comparisons."""
     former = os.environ.get("GEONORM_BACKEND")
     os.environ["GEONORM_BACKEND"] = name
-    backend_for.cache_clear()
+    _forget()
     try:
         yield
     finally:
@@ -93,7 +132,12 @@ def using_backend(name: str) -> Iterator[None]:
             del os.environ["GEONORM_BACKEND"]
         else:
             os.environ["GEONORM_BACKEND"] = former
-        backend_for.cache_clear()
+        _forget()
+
+
+def _forget() -> None:
+    backend_for.cache_clear()
+    _kernels.cache_clear()
 
 
 def normalize(

@@ -47,7 +47,7 @@ COLUMNS = (
     CENTER, SPREAD, RHO, MEAN_Z, UNIT, LEAST, LOWER, UPPER, MIDDLE, UNIT_2,
     LEAST_2, LOWER_2, UPPER_2, FLOORED, MEAN, VAR, BOUND, SWEEPS, MASS, BY,
 ) = range(len(COLUMNS))  # fmt: skip
-BY_TORCH, BY_CPU = 0.0, 1.0
+BY_TORCH, BY_CPU, BY_TRITON = 0.0, 1.0, 2.0
 
 
 class Rule(NamedTuple):
@@ -113,7 +113,7 @@ class Inputs(NamedTuple):
 class Saved(NamedTuple):
     """The state that forward saves for backward: a row per group, and the verdict on the samples of a guarded batch.
 
-    ``plan`` is the CPU backend's own ``Plan``, without tensors. It is lost on the way through an operator.
+    ``plan`` is the backend's own ``Plan``, without tensors. It is lost on the way through an operator.
     """
 
     groups: Tensor

@@ -32,7 +32,7 @@ def why_not() -> str | None:
 def wrote(saved: Saved) -> bool:
     """Whether the kernels wrote the state: ``plan`` says so at once, the rows after an operator."""
     if saved.plan is not None:
-        return True
+        return isinstance(saved.plan, Plan)
     rows = saved.groups
     return rows.is_cpu and rows.numel() > 0 and float(rows[0, problem.BY]) == problem.BY_CPU
 
