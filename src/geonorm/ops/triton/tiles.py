@@ -10,6 +10,7 @@ SMALL = 8192  # groups of up to so many values stay in registers
 SAMPLE = 4096  # values of a larger group that the search starts from
 _TILE = 1024  # values of a tile
 _MOST_PARTS = 64  # of a group: every program adds up the sums of all parts
+_LANES = 8  # groups of a tile where neighbours in memory belong to different groups: a sector of memory
 _CHAIN = 8  # tiles whose sums are added in float32
 
 
@@ -49,7 +50,7 @@ def parts_of(at: Layout) -> Parts:
         BM = min(_TILE, power_of_two(at.m))
         BG = min(_TILE // BM, power_of_two(at.G))
     else:
-        BG = min(16, power_of_two(at.G))
+        BG = min(_LANES, power_of_two(at.G))
         BM = min(_TILE // BG, power_of_two(at.m))
     tiles = blocks(at.m, BM)
     divisors = [d for d in range(1, _CHAIN + 1) if tiles % d == 0]
@@ -63,17 +64,18 @@ def parts_of(at: Layout) -> Parts:
 
 
 def in_registers(at: Layout) -> dict[str, int]:
-    """Tile and warps of a kernel that holds whole groups: 16 values per thread, as few groups as that allows."""
+    """Tile and warps of a kernel that holds whole groups. Every thread has the numbers of all groups it has values of:
+    few groups, and few enough values that nothing is spilled."""
     BM = power_of_two(at.m)
     side_by_side = at.j_inner == 1 or at.m == 1
-    BG = min(power_of_two(at.G), max(1, min(4, 512 // BM) if side_by_side else min(16, 8192 // BM)))
-    return {"BM": BM, "BG": BG, "num_warps": max(1, min(16, BM * BG // 512))}
+    BG = min(power_of_two(at.G), max(1, min(4, 512 // BM) if side_by_side else min(_LANES, 4096 // BM)))
+    return {"BM": BM, "BG": BG, "num_warps": max(1, min(8, BM * BG // 512))}
 
 
 def sample_of(at: Layout) -> dict[str, int]:
     """The values that a search starts from, in runs of neighbours that fill a sector of memory."""
     run = 8 if at.j_inner == 1 else 1
-    count = min(at.m, SAMPLE) // run * run or at.m
+    count = min(at.m, SAMPLE if at.j_inner == 1 else SAMPLE // 4) // run * run or at.m
     run = run if count % run == 0 else 1
     BG = 1 if at.j_inner == 1 else min(4, power_of_two(at.G))
     return {
@@ -82,5 +84,5 @@ def sample_of(at: Layout) -> dict[str, int]:
         "RUN": run,
         "BM": power_of_two(count),
         "BG": BG,
-        "num_warps": 8 if BG == 1 else 16,
+        "num_warps": 8,
     }

@@ -167,7 +167,7 @@ def distances_kernel(
 def center_kernel(mean, usable, distance, center, N, C, S, BN: tl.constexpr, BC: tl.constexpr):
     """The mean of the subsample, weighted by the inverse distances."""
     c = tl.program_id(0) * BC + tl.arange(0, BC)
-    sums, weights = tl.zeros([BC], tl.float64), 0.0
+    sums, weights = tl.zeros([BC], tl.float64), tl.full((), 0.0, tl.float64)
     for first in range(0, S, BN):
         i = first + tl.arange(0, BN)
         row = (i.to(tl.int64) * N) // S
@@ -240,7 +240,7 @@ def combine_kernel(
     """Mean and variance of every channel over the pulled samples; and how many values count, float64."""
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     y = tl.load(verdict + 2 * N + c, mask=c < C, other=0.0).to(tl.float64)
-    total, samples = tl.zeros([BC], tl.float64), 0.0
+    total, samples = tl.zeros([BC], tl.float64), tl.full((), 0.0, tl.float64)
     for first in range(0, N, BN):
         i = first + tl.arange(0, BN)
         f = tl.load(verdict + i, mask=i < N, other=float("nan")).to(tl.float64)
@@ -248,7 +248,7 @@ def combine_kernel(
         m = tl.load(mean + i[:, None] * C + c[None, :], mask=mask, other=0.0).to(tl.float64)
         pulled = tl.where((f == 1.0)[:, None], m, y[None, :] + f[:, None] * (m - y[None, :]))
         total += tl.sum(tl.where(mask, pulled, 0.0), axis=0)
-        samples += tl.sum(tl.where(f == f, 1.0, 0.0), axis=0)
+        samples += tl.sum(tl.where(f == f, 1.0, 0.0).to(tl.float64), axis=0)
     about = total / tl.where(samples > 0, samples, float("nan"))
     squares = tl.zeros([BC], tl.float64)
     for first in range(0, N, BN):
