@@ -196,7 +196,7 @@ def search(
         usable = (following >= new_lo) & (following <= new_hi)
         usable = usable & ((k < 3) | (width <= 0.5 * width_0) | (direction == 0) | settled)
         following = tl.where(usable, following, middle)
-        narrow = width <= tl.abs(y) * (0.25 * EPS) + 2 * grain
+        narrow = width <= 2 * least  # the center is used in float64: an offset must not end the search earlier
         on = active > 0
         new_bound = tl.maximum(new_hi - following, following - new_lo)
         new_bound = tl.where(settled & usable, tl.minimum(new_bound, rest_after), new_bound) + unit * (2 * TINY)
