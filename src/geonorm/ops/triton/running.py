@@ -14,7 +14,7 @@ _NO_COPIES = (None, None, None, None)
 def can_update(running: Running, x: Tensor, channels: int) -> bool:
     """Whether the kernel can update these buffers where they lie."""
     batches = running.batches
-    if running.over or not isinstance(running.factor, float | int):
+    if running.over or (isinstance(running.factor, Tensor) and running.factor.device != x.device):
         return False
     if batches is not None and (batches.dtype is not torch.int64 or batches.device != x.device):
         return False
@@ -34,10 +34,11 @@ def update(running: Running, rows: Tensor) -> None:
     """Move the buffers towards the statistics in the saved rows."""
     from .kernels import running_kernel
 
+    factor = running.factor
     scale = 1.0 if running.seen is None else running.seen.normal_scale
     running_kernel[(1,)](
-        rows, *_buffers(running), running.batches, float(running.factor), scale, len(rows),
-        BC=min(1024, power_of_two(len(rows))),
+        rows, *_buffers(running), running.batches, factor if isinstance(factor, Tensor) else None,
+        0.0 if isinstance(factor, Tensor) else float(factor), scale, len(rows), BC=min(1024, power_of_two(len(rows))),
     )  # fmt: skip
     changed = [buffer for buffer in (*running[:4], running.batches) if isinstance(buffer, Tensor)]
     torch.autograd.graph.increment_version(changed)

@@ -21,19 +21,23 @@ def is_stale(own, source, seen_own, seen_source, C, BC: tl.constexpr):
 
 
 @triton.jit
-def move(buffer, c, mask, old, value, factor):
+def move(buffer, c, mask, old, value, share):
     """Move a buffer towards a value; where that is not finite the buffer stays. Returns what is stored."""
-    new = tl.where(value - value == 0, (1.0 - factor) * old + factor * value, old)
+    new = tl.where(value - value == 0, (1.0 - share) * old + share * value, old)
     tl.store(buffer + c, new, mask=mask)
     return new
 
 
 @triton.jit
 def running_kernel(
-    rows, mean, var, center, scale, seen_mean, seen_var, seen_center, seen_scale, batches, factor, normal_scale, C,
-    BC: tl.constexpr,
+    rows, mean, var, center, scale, seen_mean, seen_var, seen_center, seen_scale, batches, factor, factor_number,
+    normal_scale, C, BC: tl.constexpr,
 ):  # fmt: skip
-    """One program. Buffers and copies are float32 [C] or None."""
+    """One program. Buffers and copies are float32 [C] or None; so is the factor, or its number counts."""
+    if factor is None:
+        share = factor_number
+    else:
+        share = tl.load(factor).to(tl.float32)
     fresh_center, fresh_scale = False, False
     if seen_center is not None:
         fresh_center = is_stale(center, mean, seen_center, seen_mean, C, BC)
@@ -47,19 +51,19 @@ def running_kernel(
         here = mass > 0
         old_mean, old_var = tl.load(mean + c, mask=mask, other=0.0), tl.load(var + c, mask=mask, other=0.0)
         unbiased = get(rows, c, C, VAR, 0.0) * (mass / tl.maximum(mass - 1, 1e-30))
-        new_mean = move(mean, c, mask, old_mean, tl.where(here, get(rows, c, C, MEAN, 0.0), nan).to(tl.float32), factor)
-        new_var = move(var, c, mask, old_var, tl.where(mass > 1, unbiased, nan).to(tl.float32), factor)
+        new_mean = move(mean, c, mask, old_mean, tl.where(here, get(rows, c, C, MEAN, 0.0), nan).to(tl.float32), share)
+        new_var = move(var, c, mask, old_var, tl.where(mass > 1, unbiased, nan).to(tl.float32), share)
         if center is not None:
             old = tl.load(center + c, mask=mask, other=0.0)
             old = tl.where(fresh_center, old_mean, old)
-            new = move(center, c, mask, old, tl.where(here, get(rows, c, C, CENTER, 0.0), nan).to(tl.float32), factor)
+            new = move(center, c, mask, old, tl.where(here, get(rows, c, C, CENTER, 0.0), nan).to(tl.float32), share)
             if seen_center is not None:
                 tl.store(seen_center + c, new, mask=mask)
         if scale is not None:
             spread = get(rows, c, C, SPREAD, 0.0)
             old = tl.load(scale + c, mask=mask, other=0.0)
             old = tl.where(fresh_scale, old_var * normal_scale, old)
-            new = move(scale, c, mask, old, tl.where(here, spread * spread, nan).to(tl.float32), factor)
+            new = move(scale, c, mask, old, tl.where(here, spread * spread, nan).to(tl.float32), share)
             if seen_scale is not None:
                 tl.store(seen_scale + c, new, mask=mask)
         if seen_mean is not None:

@@ -48,6 +48,8 @@ def settle(
     ``factor``, ``floor``: the robust spread is ``factor``·c₂, and at least ``floor``·mean|z|.
     """
     c = c + mean * 0  # a group with Inf has no center
+    if SPREAD_KIND == 3:  # as float32 computes z: the largest |z| must be found again in backward, by torch too
+        c = c.to(tl.float32).to(tl.float64)
     head, rest = removed_of(c, alpha, shift)
     mean_z = mean - head.to(tl.float64) - rest.to(tl.float64)
     floored = c * 0
@@ -55,7 +57,7 @@ def settle(
         spread = tl.sqrt(var + mean_z * mean_z)
     elif SPREAD_KIND == 2:
         spread = mean2
-    elif SPREAD_KIND == 3:  # as float32 computes z, so that the largest |z| is found again in backward
+    elif SPREAD_KIND == 3:
         top, bottom = (high.to(tl.float32) - head) - rest, (low.to(tl.float32) - head) - rest
         spread = tl.maximum(tl.abs(top), tl.abs(bottom)).to(tl.float64) + mean * 0
     elif SPREAD_KIND == 4:
