@@ -30,7 +30,7 @@ def agree(found: Tensor, expected: Tensor, name: str, rtol: float = 2e-5) -> Non
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(25))
 def test_moments_of_hostile_batches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     mean, deviation = moments(seed)
     found = kernels.guarded_moments(mean, deviation, 3.0)
@@ -38,11 +38,13 @@ def test_moments_of_hostile_batches(seed: int, monkeypatch: pytest.MonkeyPatch) 
     # In float64, as torch's float32 squares overflow; but the moments are known to so many roundings of float32 only.
     grain = on_torch.SCALE_ROUNDINGS * torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps
     monkeypatch.setattr(on_torch, "SCALE_ROUNDINGS", grain)
-    exact = on_torch.guarded_moments(mean.double(), deviation.double(), 3.0)
-    for name, mine, other in zip(exact.verdict._fields, found.verdict, exact.verdict, strict=True):
+    exact = on_torch.judge_moments(mean.double(), deviation.double(), 3.0)
+    for name, mine, other in zip(exact._fields, found.verdict, exact, strict=True):
         agree(mine, other, name)
-    for name in ("mean", "var", "samples"):
-        agree(getattr(found, name), getattr(exact, name), name)
+    verdict = (found.verdict.center.double(), found.verdict.factor.double())  # as rounded to float32
+    combined = on_torch.combine_moments(mean.double(), deviation.double(), *verdict)
+    for name, mine, other in zip(("mean", "var", "samples"), found[1:], combined, strict=True):
+        agree(mine, other.to(mine.dtype), name)
 
 
 @pytest.mark.parametrize("samples", [1, 3, 4, 5, 256, 257, 700])

@@ -1,0 +1,267 @@
+"""The Triton kernels without a GPU: compiled for three, with registers, spills and shared memory; traffic as arithmetic.
+
+    python -m benchmarks.gpu            # both tables of docs/gpu.md
+    python -m benchmarks.gpu --check    # compiles a few cases for sm_80; an error if a kernel of the data spills
+
+Needs triton, and no GPU: the real host code runs on meta tensors, under a driver that can compile and not launch. Every
+launch is compiled as it would be specialized at run time. `make test-triton` sets up an environment with triton.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarks.pages import put
+from geonorm.ops import Axes, Inputs, Rule
+from geonorm.ops import triton as backend
+
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # what Triton 3.9 does unless told otherwise; 3.10 does not
+PAGE = Path(__file__).parents[1] / "docs" / "gpu.md"
+LEARNED = (1.2, 3.0, -1.6)
+
+
+class Case(NamedTuple):
+    """A layer on a batch. ``gamma``: shape of its γ and β."""
+
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    gamma: tuple[int, ...]
+    phi: float | None  # None: learned
+    power: float | None = 2.0
+    guard: float | None = None
+    channels_last: bool = False
+
+    def run(self, dtype: torch.dtype) -> None:
+        """A forward and a backward on meta tensors."""
+        memory = torch.channels_last if self.channels_last else torch.contiguous_format
+        x = torch.empty(self.shape, dtype=dtype, device="meta").contiguous(memory_format=memory)
+        gamma, beta = torch.empty(self.gamma, device="meta"), torch.empty(self.gamma, device="meta")
+        phi = torch.empty(self.gamma, device="meta") if self.phi is None else self.phi
+        learned = LEARNED if self.phi is None else None
+        rule = Rule(power=self.power, guard=self.guard, learned=learned, phi_strictly_inside=learned is not None)
+        of, groups = Inputs(x, phi, 1.0, None, gamma, beta, None), Axes(self.dims)
+        found = backend.normalize(of, groups, rule)
+        needs = (True, self.phi is None, False, False, True, True, False)
+        if found is None or backend.normalize_backward(x, of, groups, rule, found.saved, needs) is None:
+            raise RuntimeError(f"expected kernels for {self.name} (got none): see ops/triton/plan.py")
+
+
+IMAGES, CHANNELS = (128, 64, 32, 32), (1, 64, 1, 1)
+CASES = [
+    Case("guard", IMAGES, (0, 2, 3), CHANNELS, 2.0, guard=3.0),
+    Case("φ=2 (POP-Norm)", IMAGES, (0, 2, 3), CHANNELS, 2.0),
+    Case("φ=1.5", IMAGES, (0, 2, 3), CHANNELS, 1.5),
+    Case("φ=1.5, channels_last", IMAGES, (0, 2, 3), CHANNELS, 1.5, channels_last=True),
+    Case("φ learned", IMAGES, (0, 2, 3), CHANNELS, None),
+    Case("φ=1.5, robust spread", IMAGES, (0, 2, 3), CHANNELS, 1.5, None),
+    Case("rows, φ=1.5", (8192, 384), (1,), (1, 384), 1.5),
+    Case("batch of 4096 rows, φ=1.5", (4096, 64), (0,), (1, 64), 1.5),
+    Case("batch of 4096 rows, robust spread", (4096, 64), (0,), (1, 64), 1.5, None),
+    Case("8 groups, φ=1.5", (32, 8, 8, 56, 56), (2, 3, 4), (1, 8, 8, 1, 1), 1.5),
+]
+TINY = {"verdict_kernel"}  # one program per layer and batch
+
+
+class Launch(NamedTuple):
+    """One launch, compiled."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    registers: int
+    spilled: int  # bytes per thread
+    shared: int  # bytes per program
+
+
+class _CompilesOnly:
+    """A driver of Triton that names a target."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("meta")
+
+    def map_python_to_cpp_type(self, kind: str) -> str:
+        return kind
+
+    @property
+    def launcher_cls(self) -> Any:
+        raise RuntimeError("nothing can be launched here")
+
+
+def targets() -> dict[str, Any]:
+    from triton.backends.compiler import GPUTarget
+
+    return {
+        "sm_80": GPUTarget("cuda", 80, 32),
+        "sm_90": GPUTarget("cuda", 90, 32),
+        "gfx942": GPUTarget("hip", "gfx942", 64),
+    }
+
+
+@contextmanager
+def compiling_for(target: Any) -> Iterator[list[Launch]]:
+    """Launches compile for the target and are listed; nothing runs."""
+    import triton
+    from triton.runtime.jit import JITFunction
+
+    launches: list[Launch] = []
+    real = JITFunction.run
+    last: dict[Any, Any] = {}
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **options: Any) -> Any:
+        if last.get(self) != target:
+            self.device_caches.clear()  # a function keeps the target of its first use for ever
+            last[self] = target
+        compiled = real(self, *args, grid=grid, warmup=True, **options)
+        assert compiled.metadata.target == target
+        launches.append(Launch(self.fn.__name__, grid, *usage(compiled)))
+        return compiled
+
+    triton.runtime.driver.set_active(_CompilesOnly(target))
+    JITFunction.run = run
+    try:
+        yield launches
+    finally:
+        JITFunction.run = real
+
+
+def usage(compiled: Any) -> tuple[int, int, int]:
+    """Registers per thread, spilled bytes per thread, shared bytes per program."""
+    import triton
+
+    if "cubin" not in compiled.asm:
+        text = compiled.asm["amdgcn"]
+        found = {name: int(re.search(rf"\.{name}:\s+(\d+)", text)[1]) for name in ("vgpr_count", "private_segment_fixed_size")}  # type: ignore[index]
+        return found["vgpr_count"], found["private_segment_fixed_size"], compiled.metadata.shared
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(compiled.asm["cubin"])
+        text = subprocess.run([tool, "-res-usage", file], capture_output=True, text=True, check=True).stdout
+    registers, stack, local = (int(re.search(rf"{name}:(\d+)", text)[1]) for name in ("REG", "STACK", "LOCAL"))  # type: ignore[index]
+    return registers, stack + local, compiled.metadata.shared
+
+
+def kernels_table(compiled: dict[str, dict[str, list[Launch]]]) -> str:
+    """Per kernel and target the most that any case needs."""
+    names = list(dict.fromkeys(launch.kernel for cases in compiled.values() for one in cases.values() for launch in one))
+    lines = [
+        "| kernel | " + " | ".join(compiled) + " |",
+        "| --- |" + " --- |" * len(compiled),
+    ]
+    for name in names:
+        cells = []
+        for cases in compiled.values():
+            own = [launch for launches in cases.values() for launch in launches if launch.kernel == name]
+            most = [max(column) for column in zip(*[(one.registers, one.spilled, one.shared) for one in own], strict=True)]
+            cells.append("{} · {} · {}".format(*most))
+        lines.append(f"| `{name.removesuffix('_kernel')}` | " + " | ".join(cells) + " |")
+    note = (
+        "Registers per thread · bytes spilled per thread · bytes of shared memory per program: the most of the layers in\n"
+        "the table below, in float32 and bfloat16. Compiled with Triton {}, never run.\n"
+    )
+    import triton
+
+    return "\n".join(lines) + "\n\n" + note.format(triton.__version__)
+
+
+# Bytes, as passes over a tensor of the size of x. What every launch reads and writes, from the code of the kernels; the
+# numbers per group are left out.
+READS_AND_WRITES = {
+    "start_kernel": 0, "about_kernel": 0, "finish_kernel": 0, "settle_kernel": 0, "running_kernel": 0,
+    "usable_kernel": 0, "medians_kernel": 0, "distances_kernel": 0, "center_kernel": 0, "verdict_kernel": 0,
+    "combine_kernel": 0,
+    "sweep_kernel": 1, "row_moments_kernel": 1, "small_kernel": 2, "output_kernel": 2, "reduce_kernel": 2,
+    "dx_kernel": 3, "affine_kernel": 2,
+}  # fmt: skip
+BACKWARD = {"reduce_kernel", "dx_kernel", "affine_kernel"}
+BATCHNORM = {False: 3, True: 5}  # statistics read x, the output reads x and writes y; backward reads x, g, x, g and writes dx
+
+
+def traffic_table(cases: dict[str, list[Launch]]) -> str:
+    """Launches and passes over the tensor of every case, beside torch's BatchNorm."""
+    lines = [
+        "| layer | launches forward + backward | passes over the tensor | over BatchNorm's 3 + 5 |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, launches in cases.items():
+        parts = [[one for one in launches if (one.kernel in BACKWARD) == backward] for backward in (False, True)]
+        passes = [sum(READS_AND_WRITES[one.kernel] for one in part) for part in parts]
+        ratio = sum(passes) / sum(BATCHNORM.values())
+        lines.append(
+            f"| {name} | {len(parts[0])} + {len(parts[1])} | {passes[0]} + {passes[1]} | {ratio:.2f} |"
+        )
+    return "\n".join(lines) + (
+        "\n\nThis is arithmetic, not a measurement: every launch counted from the code, with a pass for each time it reads or\n"
+        "writes a tensor as large as x. Of a large group the third sweep is counted in full, and it is skipped where the\n"
+        "second one has certified the center. A group without a certificate after three sweeps is read as often as its\n"
+        "search needs. The tables of γ and β that vary inside the groups, and a layer's running statistics, take one or\n"
+        "two small launches more.\n"
+    )
+
+
+def compile_all(names: list[str], dtypes: list[torch.dtype], chosen: list[Case]) -> dict[str, dict[str, list[Launch]]]:
+    compiled: dict[str, dict[str, list[Launch]]] = {}
+    for name in names:
+        compiled[name] = {}
+        for case in chosen:
+            with compiling_for(targets()[name]) as launches:
+                for dtype in dtypes:
+                    case.run(dtype)
+            compiled[name][case.name] = list(launches)
+            print(f"{name}: {case.name}, {len(launches)} launches", file=sys.stderr, flush=True)
+    return compiled
+
+
+def spills(compiled: dict[str, dict[str, list[Launch]]]) -> list[str]:
+    """The kernels that read the data and spill registers."""
+    return [
+        f"{target}: {one.kernel} of {case} spills {one.spilled} bytes"
+        for target, cases in compiled.items()
+        for case, launches in cases.items()
+        for one in launches
+        if one.spilled and one.kernel not in TINY
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only compile a few cases for sm_80")
+    chosen = parser.parse_args(arguments)
+    if chosen.check:
+        few = [case for case in CASES if case.name in ("guard", "φ learned", "rows, φ=1.5", "φ=1.5, channels_last")]
+        compiled = compile_all(["sm_80"], [torch.float32], few)
+    else:
+        compiled = compile_all(list(targets()), [torch.float32, torch.bfloat16], CASES)
+        halves = {name: launches[: len(launches) // 2] for name, launches in compiled["sm_80"].items()}  # one dtype
+        put(PAGE, "benchmark: kernels", kernels_table(compiled))
+        put(PAGE, "benchmark: traffic", traffic_table(halves))
+    found = spills(compiled)
+    print("\n".join(found) or "no kernel that reads the data spills registers")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
