@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.ready-tools
 COMPAT := .venv-compat
+TRITON := .venv-triton
 TESTS  ?=
 STUDY  ?=
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-compat test-native-asan lint bench reproduce docs dist setup clean
+.PHONY: help run test test-full test-compat test-triton test-native-asan lint bench reproduce docs dist setup clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +29,10 @@ test-full: $(TOOLS)  ## all tests, slow ones included, on the kernels and on tor
 
 test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision, torchattacks, transformers and Lightning, in a separate environment
 	$(COMPAT)/bin/python -m pytest tests/third_party -p no:cacheprovider $(TESTS)
+
+test-triton: $(TRITON)/.ready  ## the Triton kernels in Triton's interpreter, and compiled, without a GPU; in a separate environment
+	TRITON_INTERPRET=1 TRITON_CACHE_DIR=$(TRITON)/cache $(TRITON)/bin/python -m pytest -n 2 --dist worksteal -p no:cacheprovider tests/with_triton $(TESTS)
+	TRITON_CACHE_DIR=$(TRITON)/cache $(TRITON)/bin/python -m benchmarks.gpu --check
 
 test-native-asan: $(TOOLS)  ## 20,000 native calls under AddressSanitizer and UBSan
 	$(BIN)/python src/geonorm/csrc/build.py --sanitize --only avx2 --out build/libgeonorm-asan.so
@@ -56,7 +61,7 @@ dist: $(VENV)/.ready-dist  ## build wheel and sdist into dist/
 setup: $(TOOLS)  ## create .venv and install what the other targets need, except test-compat
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) $(COMPAT) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPAT) $(TRITON) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/geonorm/csrc/*)
 	@echo "Setting up $(VENV) and compiling the kernels (once; about two minutes) ..."
@@ -77,6 +82,15 @@ $(COMPAT)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(COMPAT)
 	$(COMPAT)/bin/pip install --quiet --constraint constraints.txt torch
 	$(COMPAT)/bin/pip install --quiet --constraint constraints.txt --editable ".[test]" timm torchvision torchattacks transformers accelerate lightning
+	@touch $@
+
+# A separate environment: on a machine without a GPU torch does not bring triton, and takes other ways where it is there.
+$(TRITON)/.ready: pyproject.toml constraints.txt
+	@echo "Setting up $(TRITON) (once; about three minutes) ..."
+	$(PYTHON) -m venv $(TRITON)
+	$(TRITON)/bin/pip install --quiet --constraint constraints.txt torch
+	$(TRITON)/bin/pip install --quiet --constraint constraints.txt --editable ".[test]"
+	$(TRITON)/bin/pip install --quiet --no-deps triton==3.9.0
 	@touch $@
 
 $(VENV)/.ready-docs: $(READY)

@@ -1,4 +1,4 @@
-"""The Triton kernels without a GPU: compiled for three, with registers, spills and shared memory; traffic as arithmetic.
+"""The Triton kernels without a GPU: compiled for three of them, and their traffic as arithmetic.
 
     python -m benchmarks.gpu            # both tables of docs/gpu.md
     python -m benchmarks.gpu --check    # compiles a few cases for sm_80; an error if a kernel of the data spills
@@ -149,24 +149,38 @@ def compiling_for(target: Any) -> Iterator[list[Launch]]:
 
 def usage(compiled: Any) -> tuple[int, int, int]:
     """Registers per thread, spilled bytes per thread, shared bytes per program."""
-    import triton
-
+    shared = int(compiled.metadata.shared)
     if "cubin" not in compiled.asm:
         text = compiled.asm["amdgcn"]
-        found = {name: int(re.search(rf"\.{name}:\s+(\d+)", text)[1]) for name in ("vgpr_count", "private_segment_fixed_size")}  # type: ignore[index]
-        return found["vgpr_count"], found["private_segment_fixed_size"], compiled.metadata.shared
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+        return _number(r"\.vgpr_count:\s+(\d+)", text), 4 * _number(r"\.vgpr_spill_count:\s+(\d+)", text), shared
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "kernel.cubin"
-        file.write_bytes(compiled.asm["cubin"])
-        text = subprocess.run([tool, "-res-usage", file], capture_output=True, text=True, check=True).stdout
-    registers, stack, local = (int(re.search(rf"{name}:(\d+)", text)[1]) for name in ("REG", "STACK", "LOCAL"))  # type: ignore[index]
-    return registers, stack + local, compiled.metadata.shared
+        cubin = Path(folder) / "kernel.cubin"
+        cubin.write_bytes(compiled.asm["cubin"])
+        text = _tool("cuobjdump", "-res-usage", str(cubin))
+        frame = _number(r"STACK:(\d+)", text) + _number(r"LOCAL:(\d+)", text)
+        stores = bool(frame) and " STL" in _tool("nvdisasm", "-c", str(cubin))  # a frame may only be for calls
+    return _number(r"REG:(\d+)", text), frame if stores else 0, shared
+
+
+def _tool(name: str, *arguments: str) -> str:
+    import triton
+
+    path = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name
+    found = subprocess.run([path, *arguments], capture_output=True, text=True, check=True)
+    return found.stdout + found.stderr
+
+
+def _number(pattern: str, text: str) -> int:
+    found = re.search(pattern, text)
+    assert found is not None, f"no {pattern} in what the compiler says"
+    return int(found[1])
 
 
 def kernels_table(compiled: dict[str, dict[str, list[Launch]]]) -> str:
     """Per kernel and target the most that any case needs."""
-    names = list(dict.fromkeys(launch.kernel for cases in compiled.values() for one in cases.values() for launch in one))
+    names = list(
+        dict.fromkeys(launch.kernel for cases in compiled.values() for one in cases.values() for launch in one)
+    )
     lines = [
         "| kernel | " + " | ".join(compiled) + " |",
         "| --- |" + " --- |" * len(compiled),
@@ -175,12 +189,14 @@ def kernels_table(compiled: dict[str, dict[str, list[Launch]]]) -> str:
         cells = []
         for cases in compiled.values():
             own = [launch for launches in cases.values() for launch in launches if launch.kernel == name]
-            most = [max(column) for column in zip(*[(one.registers, one.spilled, one.shared) for one in own], strict=True)]
+            most = [
+                max(column) for column in zip(*[(one.registers, one.spilled, one.shared) for one in own], strict=True)
+            ]
             cells.append("{} · {} · {}".format(*most))
         lines.append(f"| `{name.removesuffix('_kernel')}` | " + " | ".join(cells) + " |")
     note = (
-        "Registers per thread · bytes spilled per thread · bytes of shared memory per program: the most of the layers in\n"
-        "the table below, in float32 and bfloat16. Compiled with Triton {}, never run.\n"
+        "Registers per thread · bytes spilled per thread · bytes of shared memory per program: the most that any layer\n"
+        "of the next table needs, in float32 and bfloat16. Compiled with Triton {}, never run.\n"
     )
     import triton
 
@@ -197,7 +213,8 @@ READS_AND_WRITES = {
     "dx_kernel": 3, "affine_kernel": 2,
 }  # fmt: skip
 BACKWARD = {"reduce_kernel", "dx_kernel", "affine_kernel"}
-BATCHNORM = {False: 3, True: 5}  # statistics read x, the output reads x and writes y; backward reads x, g, x, g and writes dx
+# Statistics read x, the output reads x and writes y; backward reads x and g twice, and writes dx.
+BATCHNORM = {False: 3, True: 5}
 
 
 def traffic_table(cases: dict[str, list[Launch]]) -> str:
@@ -210,15 +227,13 @@ def traffic_table(cases: dict[str, list[Launch]]) -> str:
         parts = [[one for one in launches if (one.kernel in BACKWARD) == backward] for backward in (False, True)]
         passes = [sum(READS_AND_WRITES[one.kernel] for one in part) for part in parts]
         ratio = sum(passes) / sum(BATCHNORM.values())
-        lines.append(
-            f"| {name} | {len(parts[0])} + {len(parts[1])} | {passes[0]} + {passes[1]} | {ratio:.2f} |"
-        )
+        lines.append(f"| {name} | {len(parts[0])} + {len(parts[1])} | {passes[0]} + {passes[1]} | {ratio:.2f} |")
     return "\n".join(lines) + (
-        "\n\nThis is arithmetic, not a measurement: every launch counted from the code, with a pass for each time it reads or\n"
-        "writes a tensor as large as x. Of a large group the third sweep is counted in full, and it is skipped where the\n"
-        "second one has certified the center. A group without a certificate after three sweeps is read as often as its\n"
-        "search needs. The tables of γ and β that vary inside the groups, and a layer's running statistics, take one or\n"
-        "two small launches more.\n"
+        "\n\nThis is arithmetic, not a measurement: the launches of the code, and a pass for each time one of them reads\n"
+        "or writes a tensor as large as x. Of a large group the third sweep is counted in full; it is skipped where the\n"
+        "second one has certified the center. A group without a certificate after three sweeps is read as often as\n"
+        "its search needs. Running statistics take one small launch more, and so do the gradients of γ and β where they\n"
+        "vary inside the groups.\n"
     )
 
 

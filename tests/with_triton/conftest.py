@@ -1,4 +1,4 @@
-"""Tests of the kernels in Triton's interpreter. Run by `make test-triton`, in an environment of its own; else not collected.
+"""Tests of the kernels in Triton's interpreter. Only `make test-triton` collects them, in an environment of its own.
 
 The folder is not called ``triton``: tests are on the path, and torch would take it for the package.
 """

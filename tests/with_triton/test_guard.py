@@ -64,7 +64,13 @@ def test_constants() -> None:
         assert getattr(constants, name).value == getattr(on_torch, name), name
 
 
-SHAPES = {"NCHW": (12, 5, 4, 3), "channels_last": (12, 5, 4, 3), "NC": (30, 6), "many": (300, 2), "one position": (9, 3, 1, 1)}
+SHAPES = {
+    "NCHW": (12, 5, 4, 3),
+    "channels_last": (12, 5, 4, 3),
+    "NC": (30, 6),
+    "many": (300, 2),
+    "one position": (9, 3, 1, 1),
+}
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -1,4 +1,4 @@
-"""Data that break plain solvers, in registers and in parts: the certificate holds, and y is as good as float32 allows."""
+"""Data that break plain solvers: the certificate holds, and y is as good as float32 allows."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ def test_the_certificate_holds(phi: float, in_parts: bool, monkeypatch: pytest.M
     for i, name in enumerate(data()):
         if name in ("NaN", "Inf", "-Inf"):
             continue
-        c, bound = (np.array([[float(rows[i, column])]], dtype=np.longdouble) for column in (problem.CENTER, problem.BOUND))
+        c, bound = (
+            np.array([[float(rows[i, column])]], dtype=np.longdouble) for column in (problem.CENTER, problem.BOUND)
+        )
         row = values[i : i + 1].astype(np.longdouble)
         assert bool(interval_holds_center(row, np.ones_like(row), phi, c, bound)[0]), name
         deviation = float(exact_rows[i, problem.VAR].sqrt())
@@ -162,18 +164,20 @@ def test_nothing_is_refused() -> None:
     assert kernels.normalize(of, Axes((0,)), Rule()) is None
 
 
-# Backward. Which values lie on the center depends on its last digits, and what a value next to it weighs does too: so the
-# reference starts from the rows of the kernels. Below φ = 2, |r| has a floor of 4 eps max|x|, with float32's eps.
+# Backward. Which values lie on the center depends on its last digits, and what a value next to it weighs does too: so
+# the reference starts from the rows of the kernels. Below φ = 2, |r| has a floor of 4 eps max|x|, with float32's eps.
 
 TIED = {"half zeros", "90 % zeros", "98 % zeros", "ties", "three values", "constant", "zeros", "one differs"}
 TIED |= {"one differs by 1e30"}
 
 
 def expected_dx(g: Tensor, of: Inputs, rule: Rule, rows: Tensor, name: str) -> Tensor:
-    """dx of one group by torch: in float64 with that floor; where ties of |z| count, in float32, which sees the same."""
+    """dx of one group by torch: in float64 with that floor; where ties of |z| count, in float32, which sees them."""
     needs = (True, *[False] * 6)
     if rule.power != math.inf and not (rule.power is None and name in TIED):
-        floor = 4 * torch.finfo(torch.float32).eps * float(of.x.abs().max()) / max(float(rows[0, problem.SPREAD]), 1e-300)
+        floor = (
+            4 * torch.finfo(torch.float32).eps * float(of.x.abs().max()) / max(float(rows[0, problem.SPREAD]), 1e-300)
+        )
         of, g, rule = of._replace(x=of.x.double(), gamma=of.gamma.double()), g.double(), rule._replace(grad_floor=floor)
     found = on_torch.normalize_backward(Incoming(g), of, Axes((1,)), rule, Saved(rows), needs)[0]
     assert found is not None

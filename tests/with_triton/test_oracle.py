@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import ops.test_backends as matrix
 import pytest
 import torch
 from torch import Tensor
 
+import ops.test_backends as matrix
 from geonorm.ops import choose, problem
 from geonorm.ops.triton import measure
 
@@ -21,7 +21,8 @@ REFUSED = {
     "weight, robust", "not scaled", "statistics", "guard, robust", "guard, φ=1.5", "guard, statistics",
     "guard, learned",
 }  # fmt: skip
-INSIDE = {"α", "α at φ=2", "shift", "not centered"}  # these have an α or b that varies inside the groups of some layouts
+# These have an α or b that varies inside the groups of some layouts.
+INSIDE = {"α", "α at φ=2", "shift", "not centered"}
 DEEP = {"NC", "NCHW", "channels_last", "layer", "group"}  # layouts on which every option is tried
 CORE = {"φ=1.5", "φ=2", "robust", "φ learned", "guard, φ=2", "shift"}  # options that every layout is tried with
 
@@ -45,7 +46,7 @@ def is_refused(option: str, layout: str) -> bool:
 
 
 def tolerate_truncation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter cuts digits where it converts to bfloat16; a GPU rounds. So the error is a unit, not half of one."""
+    """The interpreter cuts digits where it converts to bfloat16, a GPU rounds: a unit of error, not half of one."""
     monkeypatch.setitem(matrix.ROUNDED, torch.bfloat16, 2.0**-7)
 
 

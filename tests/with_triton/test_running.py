@@ -51,7 +51,9 @@ def test_buffers(name: str, in_parts: bool, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(calls) >= 2, "the kernel did not update the buffers"
     for key, value in layer.state_dict().items():
         expected = reference.state_dict()[key]
-        torch.testing.assert_close(value.to(expected.dtype), expected, rtol=3e-6, atol=3e-6, msg=lambda m, k=key: f"{k}: {m}")
+        torch.testing.assert_close(
+            value.to(expected.dtype), expected, rtol=3e-6, atol=3e-6, msg=lambda m, k=key: f"{k}: {m}"
+        )
 
 
 def test_what_another_tool_wrote_is_adopted() -> None:

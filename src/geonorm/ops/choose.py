@@ -1,8 +1,9 @@
 """Which backend serves which device, and why; and the functions that the operators call.
 
-``GEONORM_BACKEND`` selects the backend: ``auto`` (compiled kernels on the CPU where possible, torch on a GPU), ``torch``,
-``native`` (the compiled library is required; cases without a kernel still run on torch), or ``triton`` (as ``auto``, but
-with the experimental Triton kernels on a GPU, which are then required). A case that a backend refuses goes to torch.
+``GEONORM_BACKEND`` selects the backend: ``auto`` (compiled kernels on the CPU where possible, torch on a GPU),
+``torch``, ``native`` (the compiled library is required; cases without a kernel still run on torch), or ``triton`` (as
+``auto``, but with the experimental Triton kernels on a GPU, which are then required). A case that a backend refuses
+goes to torch.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ from .torch.guard import guarded_moments as torch_guarded_moments
 
 # The folder that has the kernels for a type of device. It is imported when the first tensor of that type arrives.
 _FOLDERS = {"cpu": "cpu", "cuda": "triton"}
-# What requires a backend by name. The experimental ones serve nothing that does not request them.
-_REQUESTS = {"cpu": "native", "triton": "triton"}
-_EXPERIMENTAL = {"triton"}
+_EXPERIMENTAL = {"triton"}  # these serve only who requests them by name
 
 
 def requested() -> str:
@@ -50,10 +49,10 @@ def backend_for(device: str) -> Backend | None:
     name, folder = requested(), _folder(device)
     if name == "triton":  # an error on any device: it would be missed if only the first tensor on a GPU raised it
         _require(name, _import("triton").why_not())
-    if name == "torch" or folder is None or (folder in _EXPERIMENTAL and name != _REQUESTS[folder]):
+    if name == "torch" or folder is None or (folder in _EXPERIMENTAL and name != folder):
         return None
     found = _kernels(device)
-    if name == _REQUESTS.get(folder):
+    if name in ("native", folder):
         _require(name, found if isinstance(found, str) else None)
     return None if isinstance(found, str) else found
 
@@ -91,7 +90,7 @@ def has_kernels() -> bool:
 
 
 def describe() -> dict[str, str]:
-    """Which backend serves the CPU and which a GPU, and why, as readable text; "none" if the requested one is missing."""
+    """Which backend serves which device and why, as readable text; "none" if the requested one is missing."""
     return {**_describe_cpu(), **_describe_gpu()}
 
 

@@ -35,9 +35,7 @@ def measure(x: Tensor, p: Parameters, rule: Rule, found: Plan, counts: Tensor | 
     mean, deviation = x.new_empty(shape, dtype=torch.float32), x.new_empty(shape, dtype=torch.float32)
     BM = min(1024, power_of_two(at.m))
     BG = min(1024 // BM, power_of_two(at.G)) if at.j_inner == 1 or at.m == 1 else min(16, power_of_two(at.G))
-    row_moments_kernel[(blocks(at.G, BG),)](
-        x, mean, deviation, **at.where(), BIG=at.BIG, BM=min(BM, 8192 // BG), BG=BG
-    )
+    row_moments_kernel[(blocks(at.G, BG),)](x, mean, deviation, **at.where(), BIG=at.BIG, BM=min(BM, 8192 // BG), BG=BG)
     judged = judge(mean, deviation, rule.guard, found.positions, counts)
     rows = settle(x, judged.found, judged.found, judged.mass, p, rule, found)
     return rows, judged.verdict

@@ -44,7 +44,9 @@ class Layout(NamedTuple):
 
     def where(self) -> dict[str, int | bool]:
         """The place of the groups, for a kernel."""
-        return {name: getattr(self, name) for name in ("m", "G", "g_outer", "g_inner", "j_outer", "j_inner", "GI", "JI")}
+        return {
+            name: getattr(self, name) for name in ("m", "G", "g_outer", "g_inner", "j_outer", "j_inner", "GI", "JI")
+        }
 
     def affine(self) -> dict[str, int]:
         """The place of γ and β, for a kernel."""

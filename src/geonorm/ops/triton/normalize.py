@@ -45,8 +45,8 @@ def why_not() -> str | None:
 def wrote(saved: Saved) -> bool:
     """Whether backward continues from these rows.
 
-    On its way through an operator a state loses its plan, and reading the rows would wait for the device. There all rows
-    of a case that has kernels count as written by them.
+    On its way through an operator a state loses its plan, and reading the rows would wait for the device. There all
+    rows of a case that has kernels count as written by them.
     """
     if saved.plan is not None:
         return isinstance(saved.plan, Plan)
@@ -121,8 +121,8 @@ def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments
         return None
     judged = guard.judge(mean.contiguous(), deviation.contiguous(), k, 1, None)
     verdict = Verdict.from_numbers(judged.verdict, *mean.shape)
-    moments = [judged.found[row].to(mean.dtype) for row in (guard.MEAN_ROW, guard.VAR_ROW)]
-    return GuardedMoments(verdict, *moments, judged.mass[0])
+    total, var = judged.found[guard.MEAN_ROW].to(mean.dtype), judged.found[guard.VAR_ROW].to(mean.dtype)
+    return GuardedMoments(verdict, total, var, judged.mass[0])
 
 
 def _measured(of: Inputs, groups: Grouping, rule: Rule) -> Tensor | None:

@@ -1,9 +1,9 @@
 """Which normalizations have kernels, and how they run.
 
-A case without a kernel is refused, and runs on torch: element weights, segments, float64, φ outside of [1.01, 4] (so also
-the median and the midrange), a φ that is a tensor but not a ``LearnedPhi``, spreads other than rms, mean_abs, max_abs
-and robust, a fixed number of sweeps, POP-Norm that scales first, and a guard around another center than the mean or with
-another spread than rms. Whether a case is refused never depends on the data.
+A case without a kernel is refused, and runs on torch: element weights, segments, float64, φ outside of [1.01, 4] (so
+also the median and the midrange), a φ that is a tensor but not a ``LearnedPhi``, an α or b that varies inside the
+groups, spreads other than rms, mean_abs, max_abs and robust, a fixed number of sweeps, POP-Norm that scales first, and
+a guard around another center than the mean or with another spread than rms. It never depends on the data.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def parts_of(at: Layout) -> Parts:
         BG = min(_TILE // BM, power_of_two(at.G))
     else:
         BG = min(_LANES, power_of_two(at.G))
-        BM = min(_TILE // BG, power_of_two(at.m))
+        BM = min(_TILE // 2 // BG, power_of_two(at.m))  # a thread has the numbers of several groups: fewer values
     tiles = blocks(at.m, BM)
     divisors = [d for d in range(1, _CHAIN + 1) if tiles % d == 0]
     INNER = divisors[-1] if at.m % BM == 0 and divisors[-1] > 2 else min(_CHAIN, tiles)

@@ -147,7 +147,7 @@ def dx_kernel(
     EVEN: tl.constexpr, BIG: tl.constexpr, PARTS: tl.constexpr, BP: tl.constexpr,
     TILES: tl.constexpr, BM: tl.constexpr, BG: tl.constexpr,
 ):  # fmt: skip
-    """dx; part 0 writes the gradients per group, and α·c − b and ρ (``about``, float32 [3, G]) for ``affine_kernel``."""
+    """dx; part 0 writes the gradients per group, and ``about`` for ``affine_kernel``: α·c − b and ρ, float32 [3, G]."""
     g, part = tl.program_id(0) * BG + tl.arange(0, BG), tl.program_id(1)
     q = parameter(phi, q_number, g, phi_count, G)
     al, sh = parameter(alpha, alpha_number, g, alpha_count, G), parameter(shift, 0.0, g, shift_count, G)

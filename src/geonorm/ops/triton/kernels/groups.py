@@ -21,7 +21,7 @@ def read(
     x, g, j, head, rest, m, G, GI: tl.constexpr, JI: tl.constexpr, g_outer, g_inner, j_outer, j_inner,
     FOLDED: tl.constexpr, EVEN: tl.constexpr, BIG: tl.constexpr,
 ):  # fmt: skip
-    """Values, offsets and mask of members j of groups g. FOLDED: |x − (head + rest)| instead of x; else both are unused.
+    """Values, offsets and mask of members j of groups g. FOLDED: |x − (head + rest)| instead of x.
 
     EVEN: no tile sticks out, so nothing is masked.
     """

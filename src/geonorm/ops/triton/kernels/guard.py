@@ -141,9 +141,7 @@ def floored_square(scale, largest):
 
 
 @triton.jit
-def distances_kernel(
-    mean, deviation, center, scale, distance, N, C, S, BN: tl.constexpr, BC: tl.constexpr
-):
+def distances_kernel(mean, deviation, center, scale, distance, N, C, S, BN: tl.constexpr, BC: tl.constexpr):
     """float64 distances of the subsample from the center, in units of the scales."""
     i = tl.program_id(0) * BN + tl.arange(0, BN)
     row = (i.to(tl.int64) * N) // S
@@ -182,9 +180,7 @@ def center_kernel(mean, usable, distance, center, N, C, S, BN: tl.constexpr, BC:
 
 
 @triton.jit
-def verdict_kernel(
-    distance, usable, center, scale, verdict, counts, k, N, C, BN: tl.constexpr, BC: tl.constexpr
-):
+def verdict_kernel(distance, usable, center, scale, verdict, counts, k, N, C, BN: tl.constexpr, BC: tl.constexpr):
     """One program. ``verdict``: factors, distances, center, scales, radius, as ``ops/problem.py`` lays them out."""
     number = 0
     for first in range(0, N, BN):
@@ -234,9 +230,7 @@ def verdict_kernel(
 
 
 @triton.jit
-def combine_kernel(
-    mean, deviation, verdict, found, mass, N, C, positions, BN: tl.constexpr, BC: tl.constexpr
-):
+def combine_kernel(mean, deviation, verdict, found, mass, N, C, positions, BN: tl.constexpr, BC: tl.constexpr):
     """Mean and variance of every channel over the pulled samples; and how many values count, float64."""
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     y = tl.load(verdict + 2 * N + c, mask=c < C, other=0.0).to(tl.float64)

@@ -215,7 +215,7 @@ def finish_kernel(
     """What was found about one group. Where the certificate fails, or float32 lost the moments: the whole search."""
     g = tl.program_id(0) + tl.arange(0, 1)
     q = parameter(phi, q_number, g, phi_count, G)
-    y, lo, hi, unit, mean, var, low, high, active, sweeps = digest(
+    y, lo, hi, _, mean, var, low, high, active, sweeps = digest(
         state, sums, q, g, G, m, tolerance, AT == 1, FOLDED, POWER, SPREAD_KIND, PARTS, BP
     )
     bound = tl.maximum(hi - y, y - lo)
@@ -258,7 +258,11 @@ def settle_kernel(
     """The saved rows. ``mass``: float64 number of values in every group; None: m."""
     g = tl.program_id(0) * BG + tl.arange(0, BG)
     al, sh = parameter(alpha, alpha_number, g, alpha_count, G), parameter(shift, 0.0, g, shift_count, G)
-    c, bound, sweeps = take(found, F_CENTER, g, G, 0.0), take(found, F_BOUND, g, G, 0.0), take(found, F_SWEEPS, g, G, 0.0)
+    c, bound, sweeps = (
+        take(found, F_CENTER, g, G, 0.0),
+        take(found, F_BOUND, g, G, 0.0),
+        take(found, F_SWEEPS, g, G, 0.0),
+    )
     mean, var = take(found, F_MEAN, g, G, 0.0), take(found, F_VAR, g, G, 0.0)
     low, high = take(found, F_LOW, g, G, 0.0), take(found, F_HIGH, g, G, 0.0)
     c2, mean2, low2, high2 = c * 0, c * 0, c * 0, c * 0
@@ -304,7 +308,7 @@ def output_kernel(
 
 @triton.jit
 def deviation(v, g, j, m, G, head, rest, factors, joint, positions: tl.constexpr):
-    """z = x − α·c + b; of a guarded batch after the pull of its samples, of which member j belongs to j // positions."""
+    """z = x − α·c + b. Of a guarded batch after the pull: member j belongs to sample j // positions."""
     z = (v - head[None, :]) - rest[None, :]
     if factors is not None:
         f = tl.load(factors + j // positions, mask=j < m, other=1.0)[:, None]

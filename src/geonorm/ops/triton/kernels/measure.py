@@ -1,4 +1,4 @@
-"""Everything about whole groups by one program: moments, center and bound. For small groups, and to repair large ones."""
+"""Moments, center and bound of whole groups by one program: for small groups, and to repair large ones."""
 
 import triton
 import triton.language as tl
@@ -23,9 +23,7 @@ def moments(
             v, mask = held, held_mask
         else:
             j = first + tl.arange(0, BM)
-            v, _, mask = read(
-                x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG
-            )
+            v, _, mask = read(x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG)
         lowest = tl.minimum(lowest, tl.min(tl.where(mask, v, float("inf")), axis=0))
         highest = tl.maximum(highest, tl.max(tl.where(mask, v, float("-inf")), axis=0))
     low, high = lowest.to(tl.float64), highest.to(tl.float64)
@@ -36,9 +34,7 @@ def moments(
             v, mask = held, held_mask
         else:
             j = first + tl.arange(0, BM)
-            v, _, mask = read(
-                x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG
-            )
+            v, _, mask = read(x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG)
         total += tl.sum(tl.where(mask, v * (1.0 / tallest)[None, :], 0.0), axis=0).to(tl.float64)
     rough = (total * tallest.to(tl.float64) / m).to(tl.float32)
     unit = tl.maximum((high - low).to(tl.float32), SMALLEST_UNIT)
@@ -48,9 +44,7 @@ def moments(
             v, mask = held, held_mask
         else:
             j = first + tl.arange(0, BM)
-            v, _, mask = read(
-                x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG
-            )
+            v, _, mask = read(x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG)
         d = tl.where(mask, (v - rough[None, :]) * (1.0 / unit)[None, :], 0.0)
         first_moment += tl.sum(d, axis=0).to(tl.float64)
         second_moment += tl.sum(d * d, axis=0).to(tl.float64)

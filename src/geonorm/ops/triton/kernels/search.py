@@ -99,9 +99,7 @@ def add_up(
             v, mask = held, held_mask
         else:
             j = first + tl.arange(0, BM)
-            v, _, mask = read(
-                x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG
-            )
+            v, _, mask = read(x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG)
         r, w = offsets_from(v, mask, y, unit, q, ROOT)
         above += tl.sum(tl.maximum(r, 0.0) * w, axis=0).to(tl.float64)
         below += tl.sum(tl.maximum(-r, 0.0) * w, axis=0).to(tl.float64)
@@ -181,9 +179,7 @@ def search(
                 x, held, held_mask, g, y, unit, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
                 HELD, FOLDED, BIG, BM,
             )  # fmt: skip
-            special = step_by_nearest(
-                above, below, slope_up + slope_down, tied, nearest, tied_above, tied_below, q
-            )
+            special = step_by_nearest(above, below, slope_up + slope_down, tied, nearest, tied_above, tied_below, q)
             step = tl.where(wants, special * unit, step)
         grain = 1e-14 * unit
         new_lo = tl.maximum(lo, tl.where(direction > 0, y, y - error))

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .groups import parameter, place, read
+from .groups import parameter, read
 from .measure import measure
 from .state import removed_of, settle
 
