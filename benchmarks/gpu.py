@@ -195,8 +195,8 @@ def kernels_table(compiled: dict[str, dict[str, list[Launch]]]) -> str:
             cells.append("{} · {} · {}".format(*most))
         lines.append(f"| `{name.removesuffix('_kernel')}` | " + " | ".join(cells) + " |")
     note = (
-        "Registers per thread · bytes spilled per thread · bytes of shared memory per program: the most that any layer\n"
-        "of the next table needs, in float32 and bfloat16. Compiled with Triton {}, never run.\n"
+        "Registers per thread · bytes spilled per thread · bytes of shared memory per program: the most that any\n"
+        "layer of the next table needs, in float32 and bfloat16. Compiled with Triton {}, never run.\n"
     )
     import triton
 
@@ -229,11 +229,11 @@ def traffic_table(cases: dict[str, list[Launch]]) -> str:
         ratio = sum(passes) / sum(BATCHNORM.values())
         lines.append(f"| {name} | {len(parts[0])} + {len(parts[1])} | {passes[0]} + {passes[1]} | {ratio:.2f} |")
     return "\n".join(lines) + (
-        "\n\nThis is arithmetic, not a measurement: the launches of the code, and a pass for each time one of them reads\n"
-        "or writes a tensor as large as x. Of a large group the third sweep is counted in full; it is skipped where the\n"
-        "second one has certified the center. A group without a certificate after three sweeps is read as often as\n"
-        "its search needs. Running statistics take one small launch more, and so do the gradients of γ and β where they\n"
-        "vary inside the groups.\n"
+        "\n\nThis is arithmetic, not a measurement: the launches of the code, and a pass for each time one of them\n"
+        "reads or writes a tensor as large as x. Of a large group the third sweep is counted in full; it is skipped\n"
+        "where the second one has certified the center. A group without a certificate after three sweeps is read as\n"
+        "often as its search needs. Running statistics take one small launch more, and so do the gradients of γ and\n"
+        "β where they vary inside the groups.\n"
     )
 
 
