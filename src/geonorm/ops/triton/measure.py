@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..problem import COLUMNS, Inputs, Rule
+from ..problem import COLUMNS, Rule
 from .layout import Layout
 from .parameters import Parameters
 from .plan import MEAN_ABS, ROBUST, Plan
@@ -130,7 +130,7 @@ def write_output(
     return y
 
 
-def statistics(of: Inputs, x: Tensor, p: Parameters, rule: Rule, found: Plan) -> Tensor:
+def statistics(x: Tensor, p: Parameters, rule: Rule, found: Plan) -> Tensor:
     """The rows alone."""
     if is_small(found.layout):
         return measure_small(x, None, p, rule, found)

@@ -8,6 +8,7 @@ captured in a CUDA graph.
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 
@@ -62,6 +63,13 @@ def normalize(
     if found is None:
         return None
     assert isinstance(groups, Axes)
+    with launching_on(of.x):
+        return _normalize(of, groups, rule, found, running, counts)
+
+
+def _normalize(
+    of: Inputs, groups: Axes, rule: Rule, found: Plan, running: Running | None, counts: Tensor | None
+) -> Result:
     x, p = as_read(of.x, of.x, found), parameters_of(of, groups, rule, found.layout)
     updates = running is None or can_update(running, of.x, found.layout.G)
     samples = None
@@ -88,10 +96,11 @@ def normalize_backward(
     if found is None:
         return None
     assert isinstance(groups, Axes)
-    p = parameters_of(of, groups, rule, found.layout, backward=True)
-    x, g = as_read(of.x, of.x, found), as_read(grad, of.x, found)
-    dx, parts = gradients.compute(x, g, of, p, groups, rule, found, saved, needs)
-    return laid_out(dx, of.x), *parts, None
+    with launching_on(of.x):
+        p = parameters_of(of, groups, rule, found.layout, backward=True)
+        x, g = as_read(of.x, of.x, found), as_read(grad, of.x, found)
+        dx, parts = gradients.compute(x, g, of, p, groups, rule, found, saved, needs)
+        return laid_out(dx, of.x), *parts, None
 
 
 def center(
@@ -119,7 +128,8 @@ def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments
     """See ``ops.torch.guard.guarded_moments``."""
     if mean.dtype != torch.float32 or not mean.numel():
         return None
-    judged = guard.judge(mean.contiguous(), deviation.contiguous(), k, 1, None)
+    with launching_on(mean):
+        judged = guard.judge(mean.contiguous(), deviation.contiguous(), k, 1, None)
     verdict = Verdict.from_numbers(judged.verdict, *mean.shape)
     total, var = judged.found[guard.MEAN_ROW].to(mean.dtype), judged.found[guard.VAR_ROW].to(mean.dtype)
     return GuardedMoments(verdict, total, var, judged.mass[0])
@@ -130,8 +140,14 @@ def _measured(of: Inputs, groups: Grouping, rule: Rule) -> Tensor | None:
     if found is None:
         return None
     assert isinstance(groups, Axes)
-    p: Parameters = parameters_of(of, groups, rule, found.layout)
-    return statistics(of, as_read(of.x, of.x, found), p, rule, found)
+    with launching_on(of.x):
+        p: Parameters = parameters_of(of, groups, rule, found.layout)
+        return statistics(as_read(of.x, of.x, found), p, rule, found)
+
+
+def launching_on(x: Tensor) -> AbstractContextManager[None]:
+    """Triton launches on the current device, which may not be that of x."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
 def as_read(value: Tensor, like: Tensor, found: Plan) -> Tensor:
