@@ -12,34 +12,34 @@ from ._version import __version__
 
 _IS_COMMAND = os.path.basename((getattr(sys, "argv", None) or [""])[0]) in ("geonorm", "geonorm.exe")
 _ROOMS = ("analysis", "functional", "nn", "optim", "robust")
-_HOMES = ("nn", "surgery", "analysis", "robust")  # of the other names, the fastest to import first
+_HOMES = ("nn", "surgery", "analysis", "robust")  # of the other names; those that take long to import are last
+
+__all__ = [
+    "Report",
+    "__version__",
+    "analysis",
+    "convert",
+    "diagnose",
+    "freeze",
+    "functional",
+    "fuse",
+    "nn",
+    "no_stat_update",
+    "optim",
+    "param_groups",
+    "recalibrate",
+    "revert",
+    "robust",
+    "screen",
+    "summary",
+    "sync",
+    "unfreeze",
+    "unsync",
+]
 
 if not _IS_COMMAND:
     from . import functional, nn
-    from .nn import (
-        AugBatchNorm1d,
-        AugBatchNorm2d,
-        AugBatchNorm3d,
-        AugGraphNorm,
-        AugGroupNorm,
-        AugInstanceNorm1d,
-        AugInstanceNorm2d,
-        AugInstanceNorm3d,
-        AugLayerNorm,
-        CenteredWeightNorm,
-        PopGroupNorm,
-        PopInstanceNorm1d,
-        PopInstanceNorm2d,
-        PopInstanceNorm3d,
-        PopNorm1d,
-        PopNorm2d,
-        PopNorm3d,
-        WeightStandardization,
-        centered_weight_norm,
-        create_norm,
-        norms,
-        weight_standardization,
-    )
+    from .nn import *  # noqa: F403
     from .surgery import (
         Report,
         convert,
@@ -54,55 +54,12 @@ if not _IS_COMMAND:
         unsync,
     )
 
+    __all__ += nn.__all__
+
 if TYPE_CHECKING:
     from . import analysis, optim, robust
     from .analysis import diagnose, summary
     from .robust import screen
-
-__all__ = [
-    "AugBatchNorm1d",
-    "AugBatchNorm2d",
-    "AugBatchNorm3d",
-    "AugGraphNorm",
-    "AugGroupNorm",
-    "AugInstanceNorm1d",
-    "AugInstanceNorm2d",
-    "AugInstanceNorm3d",
-    "AugLayerNorm",
-    "CenteredWeightNorm",
-    "PopGroupNorm",
-    "PopInstanceNorm1d",
-    "PopInstanceNorm2d",
-    "PopInstanceNorm3d",
-    "PopNorm1d",
-    "PopNorm2d",
-    "PopNorm3d",
-    "Report",
-    "WeightStandardization",
-    "__version__",
-    "analysis",
-    "centered_weight_norm",
-    "convert",
-    "create_norm",
-    "diagnose",
-    "freeze",
-    "functional",
-    "fuse",
-    "nn",
-    "no_stat_update",
-    "norms",
-    "optim",
-    "param_groups",
-    "recalibrate",
-    "revert",
-    "robust",
-    "screen",
-    "summary",
-    "sync",
-    "unfreeze",
-    "unsync",
-    "weight_standardization",
-]
 
 
 def __getattr__(name: str) -> Any:
@@ -111,8 +68,8 @@ def __getattr__(name: str) -> Any:
 
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
-    if name in __all__:
-        for home in _HOMES:
+    for home in _HOMES:
+        if home == "nn" or name in __all__:
             room = import_module(f".{home}", __name__)
             if name in room.__all__:
                 return getattr(room, name)
