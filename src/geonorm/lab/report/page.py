@@ -26,8 +26,8 @@ def page(contents: Contents) -> str:
     """The page as HTML."""
     title = contents.comparison.title()
     colours = "".join(f".c{i} {{ --colour: {colour}; }}\n" for i, colour in enumerate(COLOURS))
-    style, script = (read("geonorm.lab.report", name) for name in ("report.css", "report.js"))
-    return document(title, _parts(contents, title), colours + style, script)
+    style = "".join(read("geonorm.lab.report", name) for name in ("charts.css", "report.css"))
+    return document(title, _parts(contents, title), colours + style, read("geonorm.lab.report", "report.js"))
 
 
 def _parts(contents: Contents, title: str) -> list[str]:

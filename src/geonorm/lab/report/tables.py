@@ -48,7 +48,13 @@ class _Style(NamedTuple):
 
 
 def text(contents: Contents) -> str:
-    """The table for a terminal: mean ± deviation, the worst run, and the cost of a step relative to the baseline."""
+    """The table for a terminal."""
+    head, rows = cells(contents)
+    return "\n".join(table(head, rows))
+
+
+def cells(contents: Contents) -> tuple[list[str], list[list[str]]]:
+    """Head and rows: mean ± deviation and the worst run of each column, and the cost of a step."""
     short = [label.partition("(")[0] for label in contents.labels.values()]
     labels = short if len(set(short)) == len(short) else list(contents.labels.values())
     cost = costs(contents)
@@ -63,7 +69,7 @@ def text(contents: Contents) -> str:
         row += [_times(cost[norm].median) if known else "", _times(cost[norm].memory) if known else ""]
         rows.append(row)
     head = ["norm", *[name for label in labels for name in (label, "worst")], "time", "memory"]
-    return "\n".join(table(head, [row for row in rows if any(row[1:-2])]))
+    return head, [row for row in rows if any(row[1:-2])]
 
 
 def cost_line(contents: Contents) -> str:
