@@ -16,7 +16,8 @@ _COLOURS = (  # a page defines them for light and dark; a notebook has its own t
     "--text: currentColor; --soft: #808890; --line: #80889055; --flag: #d1572b; --bar: #6f8fb5; "
     "svg { width: 100%; max-width: 30rem; height: auto; display: block; } svg text { fill: currentColor; "
     "font: 11px system-ui, sans-serif; } svg .bar { fill: var(--bar); } svg .axis { stroke: var(--line); } "
-    "figure { margin: 0.5rem 0; } figcaption { opacity: 0.7; font-size: 0.85rem; } "
+    "figure { margin: 0.5rem 0; width: 100%; display: block; text-align: left; } "
+    "figcaption { opacity: 0.7; font-size: 0.85rem; font-style: normal; margin: 0; max-width: none; } "
 )
 
 
