@@ -79,7 +79,7 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
 
 
 def on_page_markdown(text: str, page: Any, **_: Any) -> str:
-    """Called by mkdocs with the text of every page: links to a notebook lead to its page, but for the one to the file."""
+    """Called by mkdocs with the text of every page: a link to a notebook leads to its page, but not the page's own."""
     own = f"({Path(page.file.src_uri).stem}.ipynb)"
     kept = text.replace(own, "\0") if page.file.src_uri.startswith("tutorials/") else text
     return re.sub(r"(\((?:[\w./]*/)?\w+)\.ipynb\)", r"\1.md)", kept).replace("\0", own)
