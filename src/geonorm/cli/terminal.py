@@ -72,5 +72,5 @@ def show(text: str, stream: IO[str] | None = None, style: str | None = None, **o
     if is_terminal(stream):
         text = fitted(text, terminal_width())
         if style is not None:  # line by line: a pager keeps no colour beyond a line
-            text = "\n".join(styled(line, style, stream) for line in text.split("\n"))
+            text = "\n".join(styled(line, style, stream) if line else "" for line in text.split("\n"))
     print(text, file=stream, **options)
