@@ -128,8 +128,8 @@ def _worst(runs: Runs) -> str:
 def _columns(contents: Contents) -> list[str]:
     words = (
         '<p class="soft">A dot is a run, a ring the worst one, a tick the mean. The second chart has the differences '
-        f"to {escape(display_name(contents.baseline))}, seed by seed; its intervals are for one difference each, while the "
-        "p values in the table allow for the number of norms. Each chart has its own scale.</p>"
+        f"to {escape(display_name(contents.baseline))}, seed by seed; its intervals are for one difference each, the p "
+        "values in the table allow for the number of norms. Each chart has its own scale.</p>"
     )
     told = paragraphs(contents)
     drawn = []
