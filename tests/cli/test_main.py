@@ -106,7 +106,7 @@ def test_the_lab_waits_until_it_is_needed_and_a_closed_pipe_is_no_error() -> Non
     "arguments", [["--help"], ["compare", "--help"], ["--version"], ["completion", "bash"], ["compar"]], ids=" ".join
 )
 def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
-    """Importing torch takes a second; help, versions, mistakes and completion need a twentieth of that."""
+    """Importing it takes many times as long as all the rest."""
     script = (
         "import sys\n"
         f"sys.argv = ['/somewhere/bin/geonorm', *{arguments!r}]\n"  # as in the script that pip writes
