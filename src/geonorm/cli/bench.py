@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .parser import Commands, Parser, add_json, print_json
 from .repository import from_repository
+from .terminal import show
 
 _EPILOG = """\
 Results of earlier calls stay in the file. Nothing else should run on the machine meanwhile.
@@ -42,5 +43,5 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.json:
         print_json([asdict(result) for result in results])
     else:
-        print(f"{speed.table(results)}\n{speed.about_machine(results)}\nResults: {chosen.out / 'results.csv'}")
+        show(f"{speed.table(results)}\n{speed.about_machine(results)}\nResults: {chosen.out / 'results.csv'}")
     return 0

@@ -10,6 +10,7 @@ from typing import Any
 
 from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
 from .repository import from_repository
+from .terminal import show
 
 _DESCRIPTION = """\
 Run a table or figure of the papers, scaled to minutes on a laptop or with the full published protocol, and write a page
@@ -75,8 +76,8 @@ def run(chosen: argparse.Namespace) -> int:
         print_json({"page": str(page), "runs": len(found.records), "verdicts": [one._asdict() for one in verdicts]})
         return 0
     for one in verdicts:
-        print(f"{one.claim}: {one.verdict} ({one.why})")
-    print(f"\nPage: {page}")
+        show(f"{one.claim}: {one.verdict} ({one.why})")
+    show(f"\nPage: {page}")
     return 0
 
 
@@ -97,7 +98,7 @@ def _list(known: Sequence[Any], as_json: bool) -> int:
         )
         return 0
     rows = [[one.name, *[_time(one.minutes.get(preset)) for preset in ("laptop", "paper")], one.line] for one in known]
-    print("\n".join(table(["study", "laptop", "paper", "what it shows"], rows)))
+    show("\n".join(table(["study", "laptop", "paper", "what it shows"], rows)))
     return 0
 
 

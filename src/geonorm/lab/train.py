@@ -17,6 +17,7 @@ from .batches import Batch, in_order, shuffled
 from .choices import parse_loss
 from .data import Split, Task
 from .ddp_team import Team
+from .footprint import bytes_kept
 
 _TEST_BATCH = 512
 _TOGETHER = 32  # batches whose scores are counted together
@@ -93,13 +94,15 @@ class Training:
         for group in self.optimizer.param_groups:
             rate = of["lr"] * decayed(of["decay"], self.done / of["epochs"], of["milestones"])
             group["lr"] = rate * group.get("share", 1.0)
+        once = {} if self.done else self._measured_once()
         # Dropout draws the same numbers in a resumed epoch, and different ones in each process. The lab trains on the
         # CPU; torch.manual_seed would also seed other devices, which takes a fifth of the time of a small step.
         torch.default_generator.manual_seed(2_000_003 * seed + 1_009 * self.team.rank + self.done)
         self.parallel_model.train()
-        total, number, hits = 0.0, 0, _Hits()
+        total, number, steps, hits = 0.0, 0, 0, _Hits()
         for size, batch in shuffled(self.task.train, of["batch_size"], seed, self.done, self.team):
             total, number = total + self._step(self._augmented(batch), size, hits) * size, number + size
+            steps += 1
         self.done += 1
         self.tested = correct(self.model, self.task.test, self.team)
         figures: dict[str, Any] = {
@@ -110,7 +113,16 @@ class Training:
         exponents = learned_exponents(self.model)
         if exponents:
             figures["phi"] = exponents
+        if once:
+            figures |= {"steps": steps, **once}
         return figures | (self.measure(self.model, self.task) if self.measure else {})
+
+    def _measured_once(self) -> dict[str, int]:
+        """What is the same in every epoch, for the first one; a team has only parts of batches."""
+        first = next(shuffled(self.task.train, self.choices["batch_size"], self.choices["seed"], 0, self.team), None)
+        if first is None or self.team.size > 1:
+            return {}
+        return {"bytes_kept": bytes_kept(self.model, first[1])}
 
     def _augmented(self, batch: Batch) -> Batch:
         for name in self.choices["augment"]:
