@@ -71,6 +71,7 @@ CASES = [
     Case("batch of 4096 rows, robust spread", (4096, 64), (0,), (1, 64), 1.5, None),
     Case("8 groups, φ=1.5", (32, 8, 8, 56, 56), (2, 3, 4), (1, 8, 8, 1, 1), 1.5),
 ]
+HUGE = Case("offsets of 64 bits", (1 << 17, 64, 16, 16), (0, 2, 3), CHANNELS, 1.5, None)  # compiled, in no table
 # These hold what they need after a search through it, and may spill that, outside of the loop over the data.
 SEARCHING = {"small_kernel", "finish_kernel", "verdict_kernel"}
 
@@ -198,7 +199,7 @@ def kernels_table(compiled: dict[str, dict[str, list[Launch]]]) -> str:
     note = (
         "Registers per thread · bytes spilled per thread · bytes of shared memory per program: the most that any\n"
         "layer of the next table needs, in float32 and bfloat16. Compiled with Triton {}, never run. `small`,\n"
-        "`finish` and `verdict` may spill a few bytes around their search; the kernels that stream the data spill none.\n"
+        "`finish` and `verdict` may spill a few bytes around their search; those that stream the data spill none.\n"
     )
     import triton
 
@@ -269,7 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.check:
         few = [case for case in CASES if case.name in ("guard", "φ learned", "rows, φ=1.5", "φ=1.5, channels_last")]
-        compiled = compile_all(["sm_80"], [torch.float32], few)
+        compiled = compile_all(["sm_80"], [torch.float32], [*few, HUGE])
     else:
         compiled = compile_all(list(targets()), [torch.float32, torch.bfloat16], CASES)
         halves = {name: launches[: len(launches) // 2] for name, launches in compiled["sm_80"].items()}  # one dtype

@@ -46,13 +46,15 @@ def why_not() -> str | None:
 def wrote(saved: Saved) -> bool:
     """Whether backward continues from these rows.
 
-    On its way through an operator a state loses its plan, and reading the rows would wait for the device. There all
-    rows of a case that has kernels count as written by them.
+    On its way through an operator a state loses its plan, and reading the rows would wait for the device. There they
+    count as written by the kernels if these are requested: what they refuse in backward they refused in forward too.
     """
     if saved.plan is not None:
         return isinstance(saved.plan, Plan)
     rows = saved.groups
-    return rows.numel() > 0 and (not rows.is_cpu or float(rows[0, problem.BY]) == problem.BY_TRITON)
+    if rows.is_cpu:
+        return rows.numel() > 0 and float(rows[0, problem.BY]) == problem.BY_TRITON
+    return os.environ.get("GEONORM_BACKEND") == "triton"
 
 
 def normalize(
