@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter, tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_map_only, tree_unflatten
 
 from geonorm.ops import may_call_directly
 
@@ -27,6 +27,8 @@ _aten = torch.ops.aten
 # Operations that take tensors of two devices on a real one too: copies, and indices on the CPU.
 _MAY_MIX = {_aten.copy_.default, _aten._to_copy.default, _aten.index.Tensor, _aten._index_put_impl_.default,
             _aten.index_put_.default, _aten.index_put.default}  # fmt: skip
+_COPIES = {_aten.copy_.default, _aten._to_copy.default}
+_WAITS = {_aten._local_scalar_dense.default, _aten.equal.default, _aten.nonzero.default}
 _FROM_PYTHON = {torch.tensor, torch.as_tensor, Tensor.new_tensor}
 
 
@@ -56,13 +58,11 @@ class OnCuda(Tensor):
 
     @staticmethod
     def __new__(cls, values: Tensor, device: torch.device) -> OnCuda:
+        laid_out = {}
+        if values.layout is torch.strided:  # a sparse matrix passes for a dense one
+            laid_out = {"strides": values.stride(), "storage_offset": values.storage_offset()}
         made: OnCuda = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls,
-            values.size(),
-            strides=values.stride(),
-            storage_offset=values.storage_offset(),
-            dtype=values.dtype,
-            device=device,
+            cls, values.size(), dtype=values.dtype, device=device, **laid_out
         )
         made.values = values
         return made
@@ -87,38 +87,36 @@ class _Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        mine = [x for x in tree_iter((args, kwargs)) if isinstance(x, OnCuda)]
+        given, shape = tree_flatten((args, kwargs))
+        mine = [x for x in given if isinstance(x, OnCuda)]
         asked = kwargs.get("device")
         if not mine and (asked is None or asked.type != _STAND_IN):
             return func(*args, **kwargs)
-        others = [x for x in tree_iter((args, kwargs)) if isinstance(x, Tensor) and not isinstance(x, OnCuda)]
-        if func not in _MAY_MIX:
-            strangers = [x for x in others if x.dim()] if mine else []
+        if mine and func not in _MAY_MIX:
+            strangers = [x for x in given if isinstance(x, Tensor) and not isinstance(x, OnCuda) and x.dim()]
             assert not strangers, f"{func}: tensors of the device and of the CPU meet: {strangers[0].shape}"
         assert len({x.device for x in mine}) < 2, f"{func}: tensors of two devices meet"
-        to = torch.device(_STAND_IN, 0) if asked is None else asked
-        to = mine[0].device if asked is None and mine else torch.device(to.type, to.index or 0) if to.type != "cpu" else to
-        if func is _aten._local_scalar_dense.default or func is _aten.equal.default:
+        to = mine[0].device if asked is None else asked
+        if func in _WAITS:
             self.log.waits += 1
-        if func in (_aten.copy_.default, _aten._to_copy.default):
+        if func in _COPIES:
             self._count(func, args, to)
-        if asked is not None:
-            kwargs["device"] = torch.device("cpu")
-        before = {id(x.values): x for x in mine}
-        found = func(*tree_map(_values, args), **tree_map(_values, kwargs))
-
-        def wrapped(x: Any) -> Any:
-            if not isinstance(x, Tensor) or to.type == "cpu":
-                return x
-            return before.get(id(x)) if id(x) in before else OnCuda(x, to)
-
-        return tree_map(wrapped, found)
+        cpu = torch.device("cpu")
+        plain_args, plain_kwargs = tree_unflatten(
+            [x.values if isinstance(x, OnCuda) else cpu if isinstance(x, torch.device) else x for x in given], shape
+        )
+        found = func(*plain_args, **plain_kwargs)
+        if to.type == "cpu":
+            return found
+        to = torch.device(_STAND_IN, to.index or 0)
+        before = {id(x.values): x for x in mine}  # operations in place return what they were given
+        return tree_map_only(Tensor, lambda x: before[id(x)] if id(x) in before else OnCuda(x, to), found)
 
     def _count(self, func: Any, args: Any, to: torch.device) -> None:
         target, source = (args[0], args[1]) if func is _aten.copy_.default else (None, args[0])
         there = isinstance(target, OnCuda) if target is not None else to.type != "cpu"
         here = isinstance(source, OnCuda)
-        if there and not here:
+        if there and not here and source.dim():
             self.log.sent.append(source)
             self.log.pinned += hasattr(source, "_is_pinned_here")
         elif here and not there:
@@ -154,8 +152,15 @@ class _Names(TorchFunctionMode):
         if func == Tensor.device.__get__:
             device = func(*args)
             return torch.device("cuda", device.index) if device.type == _STAND_IN else device
+        if func == Tensor.data.__set__ and isinstance(args[0], OnCuda):
+            args[0].values = args[1].values
         if func == Tensor.is_cuda.__get__:
             return isinstance(args[0], OnCuda)
+        if func is Tensor.tolist and isinstance(args[0], OnCuda):
+            self.log.waits += 1
+            return args[0].values.tolist()
+        if func is torch.device:
+            return func(*args, **kwargs)
         if func is Tensor.cuda:
             func, args = Tensor.to, (args[0], "cuda")
         args, kwargs = tree_map(self._translated, args), tree_map(self._translated, kwargs)
@@ -164,9 +169,20 @@ class _Names(TorchFunctionMode):
             to = args[0].device if to is None and isinstance(args[0], OnCuda) else to
             plain = (_values(args[0]), *args[1:])
             return func(*plain, **kwargs) if to is None else func(*plain, **kwargs).to(to)
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], OnCuda):
+            args = (args[0], _without_lists(args[1]), *args[2:])
+            if len(args) == 3 and not isinstance(args[2], Tensor):
+                args = (*args[:2], torch.tensor(args[2], dtype=args[0].dtype))
         if name.endswith("Tensor.to") and hasattr(args[0], "_is_pinned_here"):
             assert kwargs.get("non_blocking"), "pinned memory is of use only where the copy does not wait"
         return func(*args, **kwargs)
+
+
+def _without_lists(index: Any) -> Any:
+    """An index with tensors on the CPU for lists, which torch would make tensors of where no mode sees it."""
+    if isinstance(index, tuple):
+        return tuple(_without_lists(part) for part in index)
+    return torch.tensor(index, dtype=None if index else torch.long) if isinstance(index, list) else index
 
 
 def _nothing_intercepts(*values: Any) -> bool:
@@ -231,5 +247,6 @@ def pretend_cuda(number: int = 1) -> Iterator[Log]:
         patch.setattr(torch, "autocast", autocast)
         # These tensors count as plain ones. Many modules import the function by name, so its code is replaced.
         patch.setattr(may_call_directly, "__code__", _nothing_intercepts.__code__)
-        with _Operations(log), _Names(log, current):
+        # Another thread for backward, as devices have, would start threads of its own for every operation on the CPU.
+        with torch.autograd.set_multithreading_enabled(False), _Operations(log), _Names(log, current):
             yield log
