@@ -1,8 +1,8 @@
 """A CUDA device that is not there: tensors that say they are on it, with real values in the memory of the CPU.
 
 Inside ``pretend_cuda()`` the device "cuda" may be used as if torch had one. Every operation runs on the CPU, and raises
-where a real device would: if tensors of two devices meet. What passes between the devices is counted. CUDA's own entries
-of autograd need a torch that is built for it, so for torch's C++ these tensors are on its "lazy" device.
+where a real device would: if tensors of two devices meet. What passes between the devices is counted. CUDA's own
+entries of autograd need a torch that is built for it, so for torch's C++ these tensors are on its "lazy" device.
 """
 
 from __future__ import annotations

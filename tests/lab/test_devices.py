@@ -138,9 +138,9 @@ def test_every_batch_is_sent_once_from_pinned_memory(cuda: Log) -> None:
     assert len(images) == len(labels) == cuda.pinned / 2
     # Mean and deviation of the data, which Standardize keeps as numbers, are all else that is sent.
     assert {tensor.numel() for tensor in cuda.sent if tensor.dim() == 1 and tensor.is_floating_point()} == {1}
-    # The first labels are checked, with four figures; then one wait for 15 batches of losses, one for their correct
-    # samples, and one for those of the test.
-    assert cuda.waits == 4 + 2 + 1
+    # Once the least and the largest label are checked; then all 15 losses are read together, the correct samples among
+    # them, and those of the test.
+    assert cuda.waits == 2 + 1 + 1 + 1
     assert isinstance(training.optimizer.state[next(training.model.parameters())]["momentum_buffer"], OnCuda)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -71,8 +72,7 @@ def use_one(name: str, number: int) -> None:
 
 def home_of(model: nn.Module) -> torch.device:
     """The device of a model: that of its first parameter or buffer."""
-    first = next(model.parameters(), None)
-    first = next(model.buffers(), None) if first is None else first
+    first = next(itertools.chain(model.parameters(), model.buffers()), None)
     return torch.device(CPU) if first is None else first.device
 
 
@@ -107,13 +107,14 @@ def repeatable(name: str) -> Iterator[None]:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    tries, fills = torch.backends.cudnn.benchmark, torch.utils.deterministic.fill_uninitialized_memory
+    memory: Any = torch.utils.deterministic
+    tries, fills = torch.backends.cudnn.benchmark, memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False  # it chooses algorithms by their time
-    torch.utils.deterministic.fill_uninitialized_memory = False  # all of it is written before it is read
+    memory.fill_uninitialized_memory = False  # all of it is written before it is read
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(strict, warn_only=only_warns)
         torch.backends.cudnn.benchmark = tries
-        torch.utils.deterministic.fill_uninitialized_memory = fills
+        memory.fill_uninitialized_memory = fills

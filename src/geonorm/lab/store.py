@@ -206,8 +206,8 @@ class Store:
             done = file.execute("SELECT COUNT(*) FROM epochs WHERE key = ?", (key,)).fetchone()[0]
             if done:
                 raise StoreError(
-                    f"run {key} was begun on {before} ({done} epochs are stored), and this process is on {device}, whose "
-                    "numbers differ: continue it there, or start over in another results file"
+                    f"run {key} was begun on {before} ({done} epochs are stored), and this process is on {device}, "
+                    "whose numbers differ: continue it there, or start over in another results file"
                 )
             file.execute(_DEVICES)
             file.execute("INSERT OR REPLACE INTO devices VALUES (?, ?)", (key, device))
