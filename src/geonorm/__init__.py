@@ -4,30 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import functional, nn
 from ._version import __version__
-from .nn import (
-    AugBatchNorm1d,
-    AugBatchNorm2d,
-    AugBatchNorm3d,
-    AugGraphNorm,
-    AugGroupNorm,
-    AugInstanceNorm1d,
-    AugInstanceNorm2d,
-    AugInstanceNorm3d,
-    AugLayerNorm,
-    CenteredWeightNorm,
-    PopGroupNorm,
-    PopInstanceNorm1d,
-    PopInstanceNorm2d,
-    PopInstanceNorm3d,
-    PopNorm1d,
-    PopNorm2d,
-    PopNorm3d,
-    WeightStandardization,
-    centered_weight_norm,
-    create_norm,
-    norms,
-    weight_standardization,
-)
+from .nn import *  # noqa: F403
 from .surgery import (
     Report,
     convert,
@@ -48,37 +25,16 @@ if TYPE_CHECKING:
     from .robust import screen
 
 __all__ = [
-    "AugBatchNorm1d",
-    "AugBatchNorm2d",
-    "AugBatchNorm3d",
-    "AugGraphNorm",
-    "AugGroupNorm",
-    "AugInstanceNorm1d",
-    "AugInstanceNorm2d",
-    "AugInstanceNorm3d",
-    "AugLayerNorm",
-    "CenteredWeightNorm",
-    "PopGroupNorm",
-    "PopInstanceNorm1d",
-    "PopInstanceNorm2d",
-    "PopInstanceNorm3d",
-    "PopNorm1d",
-    "PopNorm2d",
-    "PopNorm3d",
     "Report",
-    "WeightStandardization",
     "__version__",
     "analysis",
-    "centered_weight_norm",
     "convert",
-    "create_norm",
     "diagnose",
     "freeze",
     "functional",
     "fuse",
     "nn",
     "no_stat_update",
-    "norms",
     "optim",
     "param_groups",
     "recalibrate",
@@ -89,8 +45,8 @@ __all__ = [
     "sync",
     "unfreeze",
     "unsync",
-    "weight_standardization",
 ]
+__all__ += nn.__all__
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from geonorm.functional._normalize import make_rule
-from geonorm.ops import Axes, Grouping, Incoming, Inputs, Rule, Running, Segments, choose, cpu
+from geonorm.ops import Axes, Grouping, Incoming, Inputs, Rule, Running, Seen, Segments, choose, cpu
 from geonorm.ops.cpu import library
 from geonorm.ops.cpu.plan import plan
 
@@ -113,7 +113,8 @@ def calls(rng: random.Random, of: Inputs, groups: Grouping, rule: Rule, wide: to
     running = counts = None
     if isinstance(groups, Axes) and rng.random() < 0.3:
         buffers = [torch.zeros(found.arrangement.groups, dtype=wide) for _ in range(4)]
-        running = Running(*buffers, factor=0.1)
+        copies = [buffer.clone() for buffer in buffers]
+        running = Running(*buffers, factor=0.1, seen=Seen(*copies, 1.0) if rng.random() < 0.5 else None)
     if rule.guard is not None and rng.random() < 0.5:
         counts = torch.zeros(4, dtype=torch.int64)
     torch.set_num_threads(rng.choice([1, 2, 3]))

@@ -1,6 +1,8 @@
 """Layers: parameters, buffers and one functional call each; and the names by which they are known."""
 
-from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+# Torch's own, beside ours; not listed as names of geonorm.
+from torch.nn.utils.parametrizations import spectral_norm as spectral_norm
+from torch.nn.utils.parametrizations import weight_norm as weight_norm
 
 from ._base import AugOptions
 from ._pop import PopOptions
@@ -40,8 +42,6 @@ __all__ = [
     "create_norm",
     "norms",
     "parse_spec",
-    "spectral_norm",
-    "weight_norm",
     "weight_standardization",
 ]
 
