@@ -159,6 +159,8 @@ class _Names(TorchFunctionMode):
         if func is Tensor.tolist and isinstance(args[0], OnCuda):
             self.log.waits += 1
             return args[0].values.tolist()
+        if func is Tensor.untyped_storage:
+            return func(_values(args[0]))
         if func is torch.device:
             return func(*args, **kwargs)
         if func is Tensor.cuda:

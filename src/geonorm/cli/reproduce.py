@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .device import add_device, device_here
 from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
 from .repository import from_repository
 
@@ -38,6 +39,7 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument("--preset", default="laptop", choices=("laptop", "paper"), help="(default: %(default)s)")
     parser.add_argument("--smoke", action="store_true", help="a minimal run on synthetic data, to show that it works")
     parser.add_argument("--seeds", type=int, metavar="N", help="number of seeds, instead of the preset's")
+    add_device(parser, "cpu", default="cpu")
     add_workers(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("out/reproduce"), help="folder for results and pages (default: %(default)s)"
@@ -56,6 +58,7 @@ def run(chosen: argparse.Namespace) -> int:
         raise Mistake("expected the NAME of a study; see geonorm reproduce --list")
     if chosen.seeds is not None and chosen.seeds < 1:
         raise Mistake(f"expected --seeds to be a number from 1 (got {chosen.seeds})")
+    device = device_here(chosen.device)
     try:
         studies.study(chosen.study)
     except ValueError as error:
@@ -64,6 +67,7 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.study,
         chosen.preset,
         smoke=chosen.smoke,
+        device=device,
         seeds=chosen.seeds,
         folder=chosen.out,
         workers=chosen.workers,
