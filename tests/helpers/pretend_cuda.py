@@ -70,6 +70,9 @@ class OnCuda(Tensor):
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return f"OnCuda({self.values!r})"
 
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.values.untyped_storage()
+
     def __reduce_ex__(self, protocol: object) -> Any:
         raise AssertionError("a tensor of the device is being pickled: where there is none, it could not be read")
 
@@ -159,8 +162,6 @@ class _Names(TorchFunctionMode):
         if func is Tensor.tolist and isinstance(args[0], OnCuda):
             self.log.waits += 1
             return args[0].values.tolist()
-        if func is Tensor.untyped_storage:
-            return func(_values(args[0]))
         if func is torch.device:
             return func(*args, **kwargs)
         if func is Tensor.cuda:
