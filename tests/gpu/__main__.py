@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -27,8 +27,8 @@ def main() -> int:
     device = find_device("auto")
     if device == CPU:
         say(
-            f"make test-gpu: torch {torch.__version__} finds no GPU here. It needs CUDA, ROCm or MPS, and a torch built for "
-            "it; `make test` checks the CPU."
+            f"make test-gpu: torch {torch.__version__} finds no GPU here. It needs CUDA, ROCm or MPS, and a torch "
+            "built for it; `make test` checks the CPU."
         )
         return 2
     lines = [f"{name}: {value}" for name, value in facts().items()] + [f"device: {described(device)}"]
@@ -69,11 +69,10 @@ def summed_up(part: str, outcomes: Iterable[checks.Outcome]) -> tuple[list[str],
     except Exception as error:
         lines.append(f"  ended by {type(error).__name__}: {error}")
     wrong = [one for one in found if not one.is_good]
-    shown: Callable[[checks.Outcome], float] = lambda one: -one.error / one.allowed if one.allowed else -one.error  # noqa: E731
-    for one in [*wrong, *sorted((one for one in found if one.is_good), key=shown)[:_WORST]]:
-        lines.append(
-            f"  {'ok    ' if one.is_good else 'FAILED'} {one.name}: {one.error:.2g}, allowed {one.allowed:.2g}"
-        )
+    good = sorted((one for one in found if one.is_good), key=lambda one: one.share, reverse=True)
+    for one in [*wrong, *good[:_WORST]]:
+        word = "ok    " if one.is_good else "FAILED"
+        lines.append(f"  {word} {one.name}: {one.error:.2g}, allowed {one.allowed:.2g}")
     failed = len(wrong) + sum("ended by" in line for line in lines)
     return [f"{part}: {len(found)} checks, {failed} failed", *lines], failed
 

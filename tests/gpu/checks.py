@@ -1,7 +1,7 @@
 """What is checked on a GPU: every layer against float64 on the CPU, and a training, a screening and a diagnosis.
 
-A layer on the device may be a few times as far from float64 as the same layer on the CPU is in the same dtype. That says
-what a tolerance should be for every option and dtype, without a table of tolerances.
+A layer on the device may be a few times as far from float64 as the same layer on the CPU is in the same dtype. That
+says what a tolerance should be for every option and dtype, without a table of tolerances.
 """
 
 from __future__ import annotations
@@ -28,6 +28,13 @@ FACTOR = 8.0  # of the error of the CPU, from another order of additions
 FLOOR = {torch.float64: 1e-5, torch.float32: 2e-5, torch.bfloat16: 2**-6, torch.float16: 2**-9}
 DTYPES = tuple(FLOOR)
 # Larger inputs than those of the harness, as networks have them, and what makes a search hard.
+OPTIONS: list[dict[str, Any]] = [
+    {"phi": 1.5},
+    {"learn_phi": True},
+    {"spread": "robust"},
+    {"phi": 2.0, "guard": 3.0},
+    {"phi": 1.0},
+]
 SHAPES = {"2d": (64, 16, 14, 14), "1d": (512, 24)}
 
 
@@ -42,6 +49,11 @@ class Outcome(NamedTuple):
     def is_good(self) -> bool:
         """Whether the difference is small enough; NaN is not."""
         return self.error <= self.allowed
+
+    @property
+    def share(self) -> float:
+        """The difference as a share of what is allowed."""
+        return self.error / self.allowed if self.allowed else float(self.error > 0)
 
 
 def backends(device: str) -> dict[str, str]:
@@ -71,13 +83,7 @@ def data_checks(device: str, backend: str) -> Iterator[Outcome]:
     for kind, shape in SHAPES.items():
         build = geonorm.AugBatchNorm2d if kind == "2d" else geonorm.AugBatchNorm1d
         case = LayerCase(f"AugBatchNorm{kind}", build, shape)
-        for options in (
-            {"phi": 1.5},
-            {"learn_phi": True},
-            {"spread": "robust"},
-            {"phi": 2.0, "guard": 3.0},
-            {"phi": 1.0},
-        ):
+        for options in OPTIONS:
             for data, x in hostile(shape).items():
                 name = f"{case.name} {shape} {options}, {data}"
                 with using_backend(backend):
@@ -112,7 +118,7 @@ def compared(name: str, case: LayerCase, layer: nn.Module, x: Tensor, device: st
     for part, expected in truth.items():
         allowed = FACTOR * error_of(here[part], expected) + FLOOR[x.dtype]
         found = Outcome(f"{name}: {part}", error_of(there[part], expected), allowed)
-        if not found.error / found.allowed <= worst.error / worst.allowed:
+        if not found.share <= worst.share:
             worst = found
     return worst
 
@@ -170,7 +176,7 @@ def lab_checks(device: str) -> Iterator[Outcome]:
     yield Outcome("a training, repeated", float(first != again), 0.0)
     for name, found in (("a training", first), ("a training in bf16", half)):
         for norm, figures in found.items():
-            # Of 359 test samples; rounding grows along a training, and a few samples lie near the border of two classes.
+            # Of 359 test samples; rounding grows along a training, and some samples lie near the border of two classes.
             difference = abs(figures["clean"]["accuracy"] - here[norm]["clean"]["accuracy"])
             yield Outcome(f"{name} with {norm}: accuracy, against the CPU's", difference, 0.05)
 
