@@ -14,6 +14,7 @@ from geonorm.lab.store import Store
 
 from . import adapt, data, models, page, results
 from . import smoke as smokes
+from .hours import ABOUT_HOURS, estimated_hours, paper_time
 from .recipe import StudyRecipe, StudySource
 from .results import Results
 from .study import PRESETS, Study
@@ -22,7 +23,17 @@ data.register_all()
 models.register_all()
 adapt.register()
 
-__all__ = ["PRESETS", "Study", "reproduce", "studies", "study", "write_page"]
+__all__ = [
+    "ABOUT_HOURS",
+    "PRESETS",
+    "Study",
+    "estimated_hours",
+    "paper_time",
+    "reproduce",
+    "studies",
+    "study",
+    "write_page",
+]
 
 _HOMES = {
     "augnorm-graphs": "augnorm_graphs",

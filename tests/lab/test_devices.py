@@ -224,6 +224,8 @@ def test_keys_of_recipes_on_the_cpu_are_the_former_ones() -> None:
         ({"device": "cudaa"}, "did you mean 'cuda'"),
         ({"precision": "fp16"}, "unknown precision 'fp16'"),
         ({"device": "mps", "processes": 2}, "one process with device 'mps'"),
+        ({"device": "mps", "evaluations": ("clean(recalibrated=true)",)}, "needs float64, which device 'mps'"),
+        ({"device": "mps", "evaluations": ("pruned(rule=gamma, share=0.1)",)}, "needs float64, which device 'mps'"),
     ],
 )
 def test_mistakes(fields: dict[str, Any], message: str) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from .device import add_device, device_here
 from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
@@ -53,7 +51,7 @@ def run(chosen: argparse.Namespace) -> int:
     studies = studies_of_the_papers()
 
     if chosen.list:
-        return _list(studies.studies(), chosen.json)
+        return _list(studies, chosen.json)
     if chosen.study is None:
         raise Mistake("expected the NAME of a study; see geonorm reproduce --list")
     if chosen.seeds is not None and chosen.seeds < 1:
@@ -89,23 +87,35 @@ def studies_of_the_papers() -> ModuleType:
     return from_repository("studies", "reproduce", "reproduce STUDY=NAME")
 
 
-def _list(known: Sequence[Any], as_json: bool) -> int:
+def _list(studies: ModuleType, as_json: bool) -> int:
     from ..html.text import table
 
+    known = studies.studies()
     if as_json:
         print_json(
             [
-                {**{key: getattr(one, key) for key in ("name", "line", "source")}, "minutes": dict(one.minutes)}
+                {
+                    **{key: getattr(one, key) for key in ("name", "line", "source")},
+                    "minutes": dict(one.minutes),
+                    "estimated_hours": studies.estimated_hours().get(one.name, {}),
+                }
                 for one in known
             ]
         )
         return 0
-    rows = [[one.name, *[_time(one.minutes.get(preset)) for preset in ("laptop", "paper")], one.line] for one in known]
+    rows = [
+        [
+            one.name,
+            _time(one.minutes["laptop"]),
+            _time(one.minutes["paper"]) if "paper" in one.minutes else studies.paper_time(one.name),
+            one.line,
+        ]
+        for one in known
+    ]
     print("\n".join(table(["study", "laptop", "paper", "what it shows"], rows)))
+    print(f"\n{studies.ABOUT_HOURS}")
     return 0
 
 
-def _time(minutes: float | None) -> str:
-    if minutes is None:
-        return "needs GPUs"
+def _time(minutes: float) -> str:
     return f"{minutes:g} min" if minutes < 120 else f"{minutes / 60:g} h"

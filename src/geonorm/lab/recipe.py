@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ..nn.specs import create_norm, parse_spec
 from .augment import AUGMENTS
-from .choices import canonical_spelling, known, parse_corruption, parse_evaluation, parse_loss
+from .choices import REGISTERED, canonical_spelling, known, parse_corruption, parse_evaluation, parse_loss
 from .devices import CPU, DEVICES, FLOAT32, MPS, PRECISIONS, find_device
 from .extras import require
 from .repository import OF_STUDIES
@@ -165,8 +165,8 @@ class Recipe:
         known(self.decay, DECAYS, "decay")
         object.__setattr__(self, "device", known(find_device(self.device), DEVICES, "device"))
         known(self.precision, PRECISIONS, "precision")
-        if self.device == MPS and self.processes > 1:
-            raise ValueError(f"expected one process with device 'mps' (got {self.processes}); a Mac has one GPU")
+        if self.device == MPS:
+            self._check_mps()
         for name in ("data", "model"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"expected {name} to be a name (got {getattr(self, name)!r})")
@@ -183,6 +183,14 @@ class Recipe:
                 "expected the loss 'erm' alone and one process with skip_nonfinite "
                 f"(got {', '.join(self.losses)} and {self.processes})"
             )
+
+    def _check_mps(self) -> None:
+        if self.processes > 1:
+            raise ValueError(f"expected one process with device 'mps' (got {self.processes}); a Mac has one GPU")
+        for text in self.evaluations:
+            how = parse_evaluation(text)
+            if how.recalibrated or how.rescaled is not None or how.name in (*REGISTERED, "pruned"):
+                raise ValueError(f"{text!r} needs float64, which device 'mps' does not have; use the CPU")
 
     def _set_once(self, name: str, values: tuple[Any, ...]) -> None:
         if not values:
