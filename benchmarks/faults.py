@@ -177,7 +177,9 @@ def _bad_activations(model: nn.Module, batches: list[Tensor]) -> Planted:
     return nn.Sequential(*layers), batches
 
 
+@torch.no_grad()
 def _shared(model: nn.Module, batches: list[Tensor]) -> Planted:
+    model.blocks[0].conv2.weight *= 3  # so that the inputs of the two places clearly differ
     model.blocks[0].norm2 = model.blocks[0].norm1
     return model, batches
 

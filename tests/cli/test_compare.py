@@ -89,7 +89,8 @@ def test_own_functions_that_print_and_import(
     said = capfd.readouterr()
     assert len(json.loads(said.out)["finished"]) == 2
     assert said.err.count("made") == 2
-    assert said.err.count("loaded") == (1 if workers == "1" else 3)
+    # Here, and once in every process that had a run: under load one may have had both.
+    assert said.err.count("loaded") in ({1} if workers == "1" else {2, 3})
 
 
 def test_a_reader_of_the_progress_that_leaves(
