@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 ABOUT_HOURS = (
-    "Times are of two cores. Those with ~ are arithmetic: nobody has run these presets. A GPU is named where it would be\n"
-    "of use: one A100, with BatchNorm; other norms take longer."
+    "Times are of two cores. Those with ~ are arithmetic: nobody has run these presets. A GPU is named where it would\n"
+    "be of use: one A100, with BatchNorm; other norms take longer."
 )
 FILE = Path(__file__).with_name("hours.json")
 PATIENCE = 24.0  # hours on two cores; a preset that takes longer is one for a GPU
