@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 ABOUT_HOURS = (
-    "Times are of two cores. Those with ~ are arithmetic: nobody has run these presets. A GPU is named where it would\n"
+    "Times are of two cores. Those with ~ are arithmetic: nobody has run these presets. A GPU is named where it would "
     "be of use: one A100, with BatchNorm; other norms take longer."
 )
 FILE = Path(__file__).with_name("hours.json")

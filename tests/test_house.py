@@ -168,3 +168,19 @@ def test_docstrings_are_whole(thing) -> None:
     parts += ["Examples:", ">>> "]
     for part in parts:
         assert part in doc, f"{thing.__name__} lacks {part}"
+
+
+def test_every_name_is_found_when_the_command_imports_the_package() -> None:
+    """The process of the command imports nothing at first; what it then asks for is what everyone gets."""
+    script = (
+        "import sys\n"
+        "sys.argv = ['/somewhere/bin/geonorm']\n"
+        "import geonorm\n"
+        "assert 'torch' not in sys.modules\n"
+        "import geonorm.nn\n"
+        "for name in {*geonorm.__all__, *geonorm.nn.__all__}:\n"
+        "    assert getattr(geonorm, name) is not None\n"
+        "assert geonorm.diagnose is geonorm.analysis.diagnose\n"
+        "assert not hasattr(geonorm, 'Diagnosis') and not hasattr(geonorm, 'nothing')\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,28 +1,18 @@
-"""geonorm: geometric normalization for PyTorch."""
+"""geonorm: geometric normalization for PyTorch.
 
+``import geonorm`` imports the layers and the verbs, which registers their operators; the rest waits for its first use.
+In the process of the command ``geonorm`` everything waits, because its help must not take as long as importing torch.
+"""
+
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
-from . import functional, nn
 from ._version import __version__
-from .nn import *  # noqa: F403
-from .surgery import (
-    Report,
-    convert,
-    freeze,
-    fuse,
-    no_stat_update,
-    param_groups,
-    recalibrate,
-    revert,
-    sync,
-    unfreeze,
-    unsync,
-)
 
-if TYPE_CHECKING:
-    from . import analysis, optim, robust
-    from .analysis import diagnose, summary
-    from .robust import screen
+_IS_COMMAND = os.path.basename((getattr(sys, "argv", None) or [""])[0]) in ("geonorm", "geonorm.exe")
+_ROOMS = ("analysis", "functional", "nn", "optim", "robust")
+_HOMES = ("nn", "surgery", "analysis", "robust")  # of the other names; those that take long to import are last
 
 __all__ = [
     "Report",
@@ -46,19 +36,43 @@ __all__ = [
     "unfreeze",
     "unsync",
 ]
-__all__ += nn.__all__
+
+if not _IS_COMMAND:
+    from . import functional, nn
+    from .nn import *  # noqa: F403
+    from .surgery import (
+        Report,
+        convert,
+        freeze,
+        fuse,
+        no_stat_update,
+        param_groups,
+        recalibrate,
+        revert,
+        sync,
+        unfreeze,
+        unsync,
+    )
+
+    __all__ += nn.__all__
+
+if TYPE_CHECKING:
+    from . import analysis, optim, robust
+    from .analysis import diagnose, summary
+    from .robust import screen
 
 
 def __getattr__(name: str) -> Any:
-    """Import these on first use, so that ``import geonorm`` is fast."""
+    """Import what is used for the first time."""
     from importlib import import_module
 
-    if name in ("analysis", "optim", "robust"):
+    if name in _ROOMS:
         return import_module(f".{name}", __name__)
-    if name in ("diagnose", "summary"):
-        return getattr(import_module(".analysis", __name__), name)
-    if name == "screen":
-        return import_module(".robust", __name__).screen
+    for home in _HOMES:
+        if home == "nn" or name in __all__:
+            room = import_module(f".{home}", __name__)
+            if name in room.__all__:
+                return getattr(room, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -102,6 +102,26 @@ def test_the_lab_waits_until_it_is_needed_and_a_closed_pipe_is_no_error() -> Non
     started.stderr.close()
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["compare", "--help"], ["--version"], ["completion", "bash"], ["compar"]], ids=" ".join
+)
+def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
+    """Importing it takes many times as long as all the rest."""
+    script = (
+        "import sys\n"
+        f"sys.argv = ['/somewhere/bin/geonorm', *{arguments!r}]\n"  # as in the script that pip writes
+        "from geonorm.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "slow = {'torch', 'numpy', 'scipy', 'rich', 'matplotlib'} & sys.modules.keys()\n"
+        "assert not slow, slow\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_letters_that_the_output_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", written)

@@ -163,7 +163,7 @@ def test_nobody_can_look(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 
 def test_verbs_inside_a_run_show_no_bars_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    tqdm = pytest.importorskip("tqdm.auto")
+    tqdm = pytest.importorskip("tqdm")
     monkeypatch.setattr(tqdm, "tqdm", lambda items, **options: [f"bar of {options['desc']}"])
     assert list(progress([1, 2], "work")) == ["bar of work"]
     with without_bars():

@@ -1,7 +1,10 @@
 """Specs: every name works, arguments are the layer's own, and mistakes get an answer."""
 
+import copy
+import functools
 import math
 import re
+import types
 
 import pytest
 import torch
@@ -103,6 +106,24 @@ def test_as_a_norm_layer() -> None:
     built = model(norm_layer=geonorm.create_norm("augbn(phi=1.5)"))
     assert isinstance(built[1], geonorm.AugBatchNorm2d)
     assert built(torch.randn(2, 3, 8, 8)).shape == (2, 9, 4, 4)
+
+
+def test_a_norm_layer_takes_arguments_of_the_layer() -> None:
+    """As timm passes device and dtype; the spec's own arguments stay."""
+    for spec in ("bn", "augbn(phi=1.5)", "gn", "auggroup", "augln", "pop", "none", "guardbn"):
+        layer = geonorm.create_norm(spec)(8, device=None, dtype=torch.float64)
+        assert all(parameter.dtype == torch.float64 for parameter in layer.parameters()), spec
+    assert geonorm.create_norm("augbn(phi=1.5)")(8, eps=1e-3).eps == 1e-3
+    assert geonorm.create_norm("augbn(phi=1.5)")(8, device="meta").weight.is_meta
+
+
+def test_a_norm_layer_is_no_function() -> None:
+    """Timm takes a function for one that makes a norm with its activation, and then leaves out the activation."""
+    norm_layer = geonorm.create_norm("augbn(phi=1.5)")
+    assert isinstance(norm_layer, functools.partial)
+    assert not isinstance(norm_layer.func, types.FunctionType)
+    assert norm_layer.func.__name__ == "augbn(phi=1.5)"
+    assert copy.deepcopy(norm_layer)(8).phi == 1.5
 
 
 def test_in_a_pyg_model() -> None:

@@ -59,7 +59,7 @@ class Width:
     verdict: str
 
 
-@dataclass
+@dataclass(repr=False)
 class BatchWidth(Result):
     """What ``batch_width`` found.
 

@@ -47,7 +47,7 @@ class Slope(NamedTuple):
     variances: list[float]
 
 
-@dataclass
+@dataclass(repr=False)
 class KappaSlopes(Result):
     """What ``kappa_slopes`` found.
 

@@ -49,7 +49,7 @@ class Rescaled(NamedTuple):
     attacked: Accuracy
 
 
-@dataclass
+@dataclass(repr=False)
 class Rescaling(Result):
     """What ``rescaling`` found.
 

@@ -36,7 +36,7 @@ class Trial(NamedTuple):
     accuracy: Accuracy
 
 
-@dataclass
+@dataclass(repr=False)
 class Robustness(Result):
     """What ``robustness`` found.
 

@@ -60,7 +60,7 @@ class SphereLayer:
     collapsed: dict[int, str]
 
 
-@dataclass
+@dataclass(repr=False)
 class Sphere(Result):
     """What ``sphere`` found.
 

@@ -59,7 +59,7 @@ class SummaryLine:
     pulled: int | None
 
 
-@dataclass
+@dataclass(repr=False)
 class Summary(Result):
     """What ``summary`` found: a line for each norm, and the number of samples."""
 

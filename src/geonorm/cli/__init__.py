@@ -7,11 +7,12 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
+from .._version import __version__
 from . import bench, compare, completion, data, demo, diagnose, info, norms, report, reproduce, screen, summary
 from .parser import Mistake, Parser
 from .streams import replace_unencodable
+from .terminal import show, styled
 
 __all__ = ["main", "make_parser"]
 
@@ -34,7 +35,7 @@ exit codes:
 def make_parser() -> Parser:
     """The parser with all commands."""
     parser = Parser(prog="geonorm", description="Geometric normalization for PyTorch.", epilog=_EPILOG)
-    parser.add_argument("--version", action="version", version=f"geonorm {version('geonorm')}")
+    parser.add_argument("--version", action="version", version=f"geonorm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for command in (compare, report, reproduce, data, norms, diagnose, summary, screen, demo, bench, info, completion):
         command.add(commands)
@@ -59,6 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        print(f"geonorm: {error}", file=sys.stderr)
+        show(f"{styled('geonorm:', 'error', sys.stderr)} {error}", sys.stderr)
         return 1
     return code

@@ -8,6 +8,7 @@ from pathlib import Path
 from .device import add_device, device_here
 from .parser import Commands, Parser, add_json, print_json
 from .repository import from_repository
+from .terminal import show
 
 _EPILOG = """\
 Results of earlier calls stay in the file. Nothing else should run on the machine meanwhile.
@@ -47,5 +48,5 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.json:
         print_json([asdict(result) for result in results])
     else:
-        print(f"{speed.table(results)}\n{speed.about_machine(results)}\nResults: {file}")
+        show(f"{speed.table(results)}\n{speed.about_machine(results)}\nResults: {file}")
     return 0

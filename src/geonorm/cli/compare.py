@@ -52,7 +52,13 @@ def add(commands: Commands[Parser]) -> None:
         ("evaluations", "of the trained model, such as clean or 'noise(std=0.25)'"),
     ):
         fields.add_argument(f"--{name}", nargs="+", metavar="SPEC", help=text)
-    fields.add_argument("--seeds", nargs="+", type=int, metavar="N", help="one number: how many; several: which")
+    fields.add_argument(
+        "--seeds",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="how many, or which. Four times as many halve the intervals; fewer than five tell little",
+    )
     fields.add_argument("--folds", type=int, metavar="N", help="of a cross-validation")
     fields.add_argument("--epochs", type=int, metavar="N", help="of each training")
     fields.add_argument("--batch-size", type=int, metavar="N", help="samples in a batch")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 from .parser import Commands, Parser
-from .reproduce import studies_of_the_papers
 
 _EPILOG = """\
-bash:  geonorm completion bash > ~/.local/share/bash-completion/completions/geonorm
-zsh:   geonorm completion zsh > ~/.zfunc/_geonorm        (with ~/.zfunc in fpath, before compinit)
+  bash:  geonorm completion bash > ~/.local/share/bash-completion/completions/geonorm
+  zsh:   geonorm completion zsh > ~/.zfunc/_geonorm        (with ~/.zfunc in fpath, before compinit)
 
 Start a new shell afterwards.
 """
@@ -27,27 +28,32 @@ def add(commands: Commands[Parser]) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Print the script."""
-    from ..lab.data import sources
     from ..lab.extras import require
-    from ..lab.models import models
-    from ..lab.repository import find_root
-    from ..nn import norms
     from . import make_parser
 
     shtab = require("shtab", "shtab")
     parser = make_parser()
-    data = [source.name for source in sources()]
-    words = {"norms": list(norms()), "baseline": list(norms()), "model": [name for name, _ in models()]}
-    words |= dict.fromkeys(("data", "name", "names"), data)
-    if find_root("studies") is not None:
-        words["study"] = [study.name for study in studies_of_the_papers().studies()]
+    names = known_names()
+    words = {"norms": names["norm"], "baseline": names["norm"], "model": names["network"], "study": names["study"]}
+    words |= dict.fromkeys(("data", "name", "names"), names["data"])
     for action in _actions(parser):
         if action.type is Path or action.dest == "out" or action.metavar == "WHERE:NAME":
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-        elif action.dest in words and not action.choices:
+        elif words.get(action.dest) and not action.choices:
             action.choices = words[action.dest]
     print(shtab.complete(parser, chosen.shell))
     return 0
+
+
+def known_names() -> dict[str, list[str]]:
+    """The names of norms, networks, data and studies: from a file, because the registries import torch."""
+    from ..lab.repository import OF_STUDIES, find_root
+
+    names: dict[str, list[str]] = json.loads(files("geonorm.cli").joinpath("names.json").read_text(encoding="utf-8"))
+    if find_root("studies") is None:  # an installed package has no studies
+        names = {kind: [name for name in of if name not in OF_STUDIES.get(kind, ())] for kind, of in names.items()}
+        names["study"] = []
+    return names
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from .parser import Commands, Mistake, Parser, add_json, print_json
+from .terminal import show
 
 _EPILOG = """\
 Data are looked up in the folder GEONORM_DATA, then in ~/.cache/geonorm. Nothing is downloaded without being asked.
@@ -47,8 +48,8 @@ def run_list(chosen: argparse.Namespace) -> int:
         return 0
     width = max(len(source.name) for source in found)
     for source in found:
-        print(f"{source.name:{width}}  {'at hand' if source.at_hand else 'missing'}  {source.line}")
-        print(f"{'':{width}}           {source.where if source.at_hand else source.how}")
+        show(f"{source.name:{width}}  {'at hand' if source.at_hand else 'missing'}  {source.line}")
+        show(f"{'':{width}}           {source.where if source.at_hand else source.how}")
     return 0
 
 
@@ -72,7 +73,8 @@ def run_check(chosen: argparse.Namespace) -> int:
         with busy(f"reading {name}"):
             found.append(check(name))
         if not chosen.json:
-            print(f"{name}: {found[-1].said}", file=sys.stdout if found[-1].good else sys.stderr)
+            good = found[-1].good
+            show(f"{name}: {found[-1].said}", sys.stdout if good else sys.stderr, style=None if good else "error")
     if chosen.json:
         print_json([checked._asdict() for checked in found])
     return int(not all(checked.good for checked in found))

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from .parser import Commands, Parser
+from .terminal import show
 
 _EPILOG = """\
 example:
@@ -38,7 +39,7 @@ def run(chosen: argparse.Namespace) -> int:
     from ..lab import demo
 
     rows = demo.rows()
-    print(demo.table(rows))
+    show(demo.table(rows))
     demo.picture(rows, chosen.out)
-    print(f"\nPicture: {chosen.out}")
+    show(f"\nPicture: {chosen.out}")
     return 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from .device import add_device, device_here
 from .own import add_data_or_shape, add_model, load
 from .parser import Commands, Mistake, Parser, add_json, print_json
-from .streams import in_color, results_alone
+from .streams import results_alone
+from .terminal import in_color, show
 
 _EPILOG = """\
 examples:
@@ -65,5 +67,6 @@ def run(chosen: argparse.Namespace) -> int:
         print_json(found.to_dict())
     else:
         saved = "" if chosen.save is None else f"\nState of the fixed copy: {chosen.save}"
-        print(f"{found.text(color=in_color())}\n\nPage: {path}{saved}")
+        print(found.text(color=in_color(sys.stdout)))  # it has wrapped its lines itself
+        show(f"\nPage: {path}{saved}")
     return int(any(finding.kind == "does not run" for finding in found.findings))

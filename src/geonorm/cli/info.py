@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .parser import Commands, Parser, add_json, print_json
+from .terminal import show
 
 
 def add(commands: Commands[Parser]) -> None:
@@ -24,5 +25,5 @@ def run(chosen: argparse.Namespace) -> int:
         print_json(facts)
         return 0
     for name, value in facts.items():
-        print(f"{name + ':':17}{value}")
+        show(f"{name + ':':17}{value}")
     return 0

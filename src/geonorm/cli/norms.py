@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .parser import Commands, Parser, add_json, print_json
+from .terminal import show
 
 _EPILOG = """\
 A name takes the arguments of its layer, in quotes for the shell:
@@ -29,5 +30,5 @@ def run(chosen: argparse.Namespace) -> int:
         return 0
     width = max(map(len, norms()))
     for name, line in norms().items():
-        print(f"{name:{width}}  {line}")
+        show(f"{name:{width}}  {line}")
     return 0

@@ -7,6 +7,8 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .terminal import show
+
 if TYPE_CHECKING:
     from ..lab import Comparison
 
@@ -26,23 +28,25 @@ def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool
     """Write the report, print its answer unless quiet, and return it for JSON."""
     from ..lab.bars import busy
     from ..lab.recipe import AXES
-    from ..lab.report import answer, write
+    from ..lab.report import answer, tables, write
     from ..lab.report.contents import gather
+    from ..lab.report.verdict_text import paragraphs
 
     contents = gather(comparison, baseline)
-    said = answer(contents)
     if not quiet:  # print first, in case the disk is full; if the reader has closed the pipe, still write the page
         with contextlib.suppress(BrokenPipeError):
-            print(f"{comparison.table()}\n\n{said}\n", flush=True)
+            show(f"{tables.text(contents)}\n{tables.cost_line(contents)}\n")
+            for paragraph in paragraphs(contents):
+                show(f"{paragraph}\n", style="bold", flush=True)
     try:
         with busy("writing the report"):
             page = write(contents, folder, baseline)
     except OSError as error:
         raise OSError(f"the report cannot be written ({error}); choose another folder with --out") from error
     if not quiet:
-        print(f"Page: {page}")
+        show(f"Page: {page}")
     return {
-        "answer": said,
+        "answer": answer(contents),
         "page": str(page),
         "store": str(comparison.store.path),
         "runs": len(comparison.runs),

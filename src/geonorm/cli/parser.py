@@ -9,6 +9,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from .help_format import HelpFormatter, headings_bold
+from .terminal import fitted, in_color, is_terminal, terminal_width
+
 Commands = argparse._SubParsersAction  # what ``add`` of a command takes
 
 
@@ -20,7 +23,7 @@ class Parser(argparse.ArgumentParser):
     """argparse's parser, with a hint at the closest known command, option or choice; no abbreviations."""
 
     def __init__(self, **settings: Any) -> None:
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        settings.setdefault("formatter_class", HelpFormatter)
         super().__init__(**{**settings, "allow_abbrev": False})
         self.set_defaults(parser=self)
         self._given: Sequence[str] = ()
@@ -44,6 +47,13 @@ class Parser(argparse.ArgumentParser):
         unknown = [name for name in names if name not in options]
         hints = [f"{given}: {closest(given, options)}" for given in unknown if closest(given, options)]
         super().error("; ".join([message, *hints]))
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Help and errors, fitted to a terminal."""
+        if message and file is not None and is_terminal(file):
+            message = fitted(message, terminal_width())
+            message = headings_bold(message) if in_color(file) else message
+        super()._print_message(message, file)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

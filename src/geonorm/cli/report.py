@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .outcome import add_outcome, default_folder, tell
 from .parser import Commands, Mistake, Parser, add_json, print_json
+from .terminal import show
 
 if TYPE_CHECKING:
     from ..lab import Comparison
@@ -43,7 +44,7 @@ def run(chosen: argparse.Namespace) -> int:
     found = []
     for number, comparison in enumerate(comparisons, 1):
         if len(comparisons) > 1 and not chosen.json:
-            print(f"{'' if number == 1 else chr(10)}{comparison.title()}\n")
+            show(f"{'' if number == 1 else chr(10)}{comparison.title()}\n", style="bold")
         place = folder / str(number) if len(comparisons) > 1 else folder
         mine = baseline if baseline in comparison.norms() else None
         found.append(tell(comparison, place, mine, quiet=chosen.json))

@@ -9,6 +9,7 @@ from types import ModuleType
 from .device import add_device, device_here
 from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
 from .repository import from_repository
+from .terminal import show
 
 _DESCRIPTION = """\
 Run a table or figure of the papers, scaled to minutes on a laptop or with the full published protocol, and write a page
@@ -77,8 +78,8 @@ def run(chosen: argparse.Namespace) -> int:
         print_json({"page": str(page), "runs": len(found.records), "verdicts": [one._asdict() for one in verdicts]})
         return 0
     for one in verdicts:
-        print(f"{one.claim}: {one.verdict} ({one.why})")
-    print(f"\nPage: {page}")
+        show(f"{one.claim}: {one.verdict} ({one.why})")
+    show(f"\nPage: {page}")
     return 0
 
 
@@ -112,8 +113,8 @@ def _list(studies: ModuleType, as_json: bool) -> int:
         ]
         for one in known
     ]
-    print("\n".join(table(["study", "laptop", "paper", "what it shows"], rows)))
-    print(f"\n{studies.ABOUT_HOURS}")
+    show("\n".join(table(["study", "laptop", "paper", "what it shows"], rows)))
+    show(f"\n{studies.ABOUT_HOURS}")
     return 0
 
 

@@ -9,6 +9,7 @@ from .device import add_device, device_here
 from .own import add_model
 from .parser import Commands, Mistake, Parser, add_json, print_json, where_and_name
 from .streams import results_alone
+from .terminal import show
 
 _EPILOG = """\
 examples:
@@ -58,5 +59,7 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.json:
         print_json(found.to_dict())
     else:
-        print(f"{found}\n\nPage: {path}")
+        headline, *rest = str(found).split("\n")
+        show(headline, style="warning" if found.broken else "good")
+        show("\n".join([*rest, "", f"Page: {path}"]))
     return 0

@@ -16,11 +16,6 @@ def replace_unencodable() -> None:
             stream.reconfigure(errors="replace")
 
 
-def in_color() -> bool:
-    """Whether stdout is a terminal, and NO_COLOR is not set (https://no-color.org)."""
-    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
 @contextlib.contextmanager
 def results_alone() -> Iterator[None]:
     """Redirect what the user's functions print to stderr, in this process and in those it starts."""

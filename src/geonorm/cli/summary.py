@@ -7,6 +7,7 @@ import argparse
 from .own import add_data_or_shape, add_model, load
 from .parser import Commands, Parser, add_json, print_json
 from .streams import results_alone
+from .terminal import show
 
 _EPILOG = """\
 examples:
@@ -38,5 +39,5 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.json:
         print_json(found.to_dict())
     else:
-        print(found)
+        show(str(found))
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -40,12 +39,22 @@ class Result:
         assert dataclasses.is_dataclass(self)
         return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
+    def headline(self) -> str:
+        """The result in a few words."""
+        number = len(self.rows())
+        return f"{number} row{'s' * (number != 1)}"
+
     def __str__(self) -> str:
         return self.table()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline()}>"
+
     def _repr_html_(self) -> str:
         """The table, for a notebook."""
-        return html_table(self.head(), self.rows())
+        from . import notebook
+
+        return notebook.frame([notebook.table(self.head(), self.rows())])
 
 
 def shown(value: Any) -> str:
@@ -55,14 +64,6 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def html_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A plain table in HTML."""
-    titles = "".join(f"<th>{escape(title)}</th>" for title in head)
-    lines = ["".join(f"<td>{escape(shown(cell))}</td>" for cell in row) for row in rows]
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def plain(value: Any) -> Any:

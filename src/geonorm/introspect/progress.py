@@ -16,7 +16,7 @@ def progress(items: Iterable[T], what: str) -> Iterator[T]:
     if not _shown.get():
         return iter(items)
     try:
-        from tqdm.auto import tqdm
+        from tqdm import tqdm  # tqdm.auto warns in notebooks without ipywidgets
     except ImportError:
         return iter(items)
     return iter(tqdm(items, desc=what, delay=5, leave=False))

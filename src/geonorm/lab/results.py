@@ -28,7 +28,7 @@ class Pair(NamedTuple):
     fold: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """A comparison and its results.
 
@@ -110,6 +110,16 @@ class Comparison:
             for norm in self.norms()
         ]
         return "\n".join(table(["norm", *labels.values()], [line for line in lines if any(line[1:])]))
+
+    def __repr__(self) -> str:
+        number = len(self.runs)
+        return f"<Comparison: {self.title()}, {number} run{'s' * (number != 1)}>"
+
+    def _repr_html_(self) -> str:
+        """The answer, every run and the table, for a notebook."""
+        from .report.notebook import notebook
+
+        return notebook(self)
 
     def curves(self) -> dict[str, list[dict[str, Any]]]:
         """The figures of every run for each epoch, by the key of the run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from .choices import parse_loss
 from .data import Split, Task
 from .ddp_team import Team
 from .devices import CPU, FLOAT32, forward_context, home_of, moved
+from .footprint import bytes_kept
 
 _TEST_BATCH = 512
 _TOGETHER = 32  # batches whose scores are counted together
@@ -105,15 +107,17 @@ class Training:
         for group in self.optimizer.param_groups:
             rate = of["lr"] * decayed(of["decay"], self.done / of["epochs"], of["milestones"])
             group["lr"] = rate * group.get("share", 1.0)
+        once = {} if self.done else self._measured_once()
         # Dropout draws the same numbers in a resumed epoch, and different ones in each process. On the CPU
         # torch.manual_seed would also seed other devices, which takes a fifth of the time of a small step.
         seed_all = torch.default_generator.manual_seed if self.device.type == CPU else torch.manual_seed
         seed_all(2_000_003 * seed + 1_009 * self.team.rank + self.done)
         self.parallel_model.train()
-        tally = _Tally()
+        steps, tally = 0, _Tally()
         for size, batch in shuffled(self.task.train, of["batch_size"], seed, self.done, self.team):
             # Augmented before they are moved: the same images on every device.
             self._step(moved(self._augmented(batch), self.device), size, tally)
+            steps += 1
         tally.count()
         self.done += 1
         self.tested = correct(self.model, self.task.test, self.team)
@@ -125,7 +129,17 @@ class Training:
         exponents = learned_exponents(self.model)
         if exponents:
             figures["phi"] = exponents
+        if once:
+            figures |= {"steps": steps, **once}
         return figures | (self.measure(self.model, self.task) if self.measure else {})
+
+    def _measured_once(self) -> dict[str, int]:
+        """What is the same in every epoch, for the first one; a team has only parts of batches."""
+        first = next(shuffled(self.task.train, self.choices["batch_size"], self.choices["seed"], 0, self.team), None)
+        if first is None or self.team.size > 1:
+            return {}
+        with self._forward_context():
+            return {"bytes_kept": bytes_kept(self.model, moved(first[1], self.device))}
 
     def _augmented(self, batch: Batch) -> Batch:
         for name in self.choices["augment"]:
@@ -134,7 +148,7 @@ class Training:
 
     def _step(self, batch: Batch, size: int, tally: _Tally) -> None:
         """One step on this process's part of a batch of this size."""
-        with forward_context(self.device, self.choices.get("precision", FLOAT32)):
+        with self._forward_context():
             scores = batch.scores(self.parallel_model)
             if not self.checked:  # once, for a clear error
                 check_scores(scores, batch.labels)
@@ -148,6 +162,9 @@ class Training:
         if self.largest:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.largest)
         self.optimizer.step()
+
+    def _forward_context(self) -> AbstractContextManager[Any]:
+        return forward_context(self.device, self.choices.get("precision", FLOAT32))
 
     def _losses(self, scores: Tensor, labels: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """The loss of this process's part, to differentiate, and that of the whole batch."""

@@ -11,6 +11,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
@@ -79,7 +80,7 @@ def _of_channels(layer: Callable[..., nn.Module]) -> Builder:
     return lambda channels, dim, **arguments: layer(channels, **arguments)
 
 
-def _identity(channels: int, dim: int) -> nn.Module:
+def _identity(channels: int, dim: int, device: Any = None, dtype: Any = None) -> nn.Module:
     return nn.Identity()
 
 
@@ -251,6 +252,8 @@ def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> 
         create_norm("augbn(phi=1.5)", 64)              the layer AugBatchNorm2d(64, phi=1.5)
         create_norm("augbn(phi=1.5)")                  a callable of the channel count, for ``norm_layer=``
 
+    The callable also takes keyword arguments of the layer, such as ``device`` and ``dtype``, which timm passes.
+
     Args:
         spec: name and arguments of the normalization; ``geonorm.norms()`` lists them.
         channels: number of channels; without it a callable that takes it.
@@ -277,18 +280,35 @@ def create_norm(spec: str | Spec, channels: int | None = None, dim: int = 2) -> 
     if dim not in (1, 2, 3):
         raise ValueError(f"expected dim to be 1, 2 or 3 (got {dim})")
 
-    def make(channels: int) -> nn.Module:
-        try:
-            return build(channels, dim, **parsed.arguments)
-        except TypeError as error:
-            raise ValueError(f"in {str(parsed)!r}: {error}{_cure(parsed)}") from error
-
+    make = NormConstructor(parsed, dim)
     if channels is None:
         groups = parsed.arguments.get("groups")
         # Try it now, so that wrong arguments raise here and not deep in a model. The real channels are not known yet.
         make(groups if isinstance(groups, int) and groups > 0 else 32)
-        return make
+        return partial(make)  # timm takes classes, functions and partials only
     return make(channels)
+
+
+class NormConstructor:
+    """Makes layers of a spec from a channel count, and keyword arguments of the layer that a model adds.
+
+    An object and not a function: timm takes a function for one that makes a norm with its activation, and would build
+    some networks without activations.
+    """
+
+    def __init__(self, spec: Spec, dim: int) -> None:
+        self.spec, self.dim = spec, dim
+        self.__name__ = str(spec)  # timm asks for it
+
+    def __call__(self, channels: int, **more: Any) -> nn.Module:
+        assert self.spec.norm.build is not None
+        try:
+            return self.spec.norm.build(channels, self.dim, **{**self.spec.arguments, **more})
+        except TypeError as error:
+            raise ValueError(f"in {str(self.spec)!r}: {error}{_cure(self.spec)}") from error
+
+    def __repr__(self) -> str:
+        return f"<constructor of {self.spec}>"
 
 
 def _cure(spec: Spec) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from ..html import notebook
 from ..html.result import Result, figure
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class Broken:
     evidence: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Screening(Result):
     """The result of ``screen``.
 
@@ -107,6 +109,14 @@ class Screening(Result):
         lines += [f"* {note}" for note in self.notes]
         lines += [f"* {name} was not looked at: {reason}" for name, reason in self.skipped.items()]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The headline, the samples with the highest scores, and the remarks, for a notebook."""
+        remarks = [f"Looked at {', '.join(self.layers) or 'nothing'}.", *self.notes]
+        remarks += [f"{name} was not looked at: {reason}" for name, reason in self.skipped.items()]
+        head = f'<p><b class="{"warning" if self.broken else "good"}">{escape(self.headline())}</b></p>'
+        rows = notebook.table(self.head(), self.rows(), _MOST_SHOWN) if self.broken else ""
+        return notebook.frame([head, rows, *[notebook.paragraph(text, "soft") for text in remarks]])
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain Python values, ready for JSON."""

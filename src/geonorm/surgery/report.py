@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 from typing import NamedTuple
 
+from ..html import notebook
 from ..html.text import table
 
 
@@ -38,7 +40,7 @@ class Left(NamedTuple):
     reason: str
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """What a verb did to a model. Prints as a table.
 
@@ -61,8 +63,12 @@ class Report:
     left: list[Left] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def headline(self) -> str:
+        """The verb, and how many modules it changed and left."""
+        return f"{self.verb}: {_count(len(self.changed), 'module')} changed, {len(self.left)} left"
+
     def __str__(self) -> str:
-        lines = [f"{self.verb}: {_count(len(self.changed), 'module')} changed, {len(self.left)} left"]
+        lines = [self.headline()]
         changed, notes = self.changed, list(self.notes)
         if len(changed) > 1 and changed[0].note and len({change.note for change in changed}) == 1:
             notes.insert(0, f"all: {changed[0].note}")
@@ -75,7 +81,15 @@ class Report:
             lines += ["", *[f"* {note}" for note in notes]]
         return "\n".join(lines)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"<Report: {self.headline()}>"
+
+    def _repr_html_(self) -> str:
+        """The tables, for a notebook."""
+        head = f"<p><b>{escape(self.headline())}</b></p>"
+        changed = notebook.table(("module", "before", "after", "note"), self.changed) if self.changed else ""
+        left = notebook.table(("left", "kind", "reason"), self.left) if self.left else ""
+        return notebook.frame([head, changed, left, *[notebook.paragraph(note) for note in self.notes]])
 
 
 def _count(number: int, what: str) -> str:

@@ -35,7 +35,7 @@ def test_healthy_says_what_would_have_been_noticed() -> None:
 
 def test_notebooks_and_json() -> None:
     found = diagnose(*noisy_classifier(30.0), fix=True)
-    assert "<table>" in found._repr_html_()
+    assert '<b class="error">ERROR</b>' in found._repr_html_() or "WARNING" in found._repr_html_()
     told = found.to_dict()
     assert told["after"]["findings"] is not None
     assert "fixed" not in told

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 import geonorm
-from geonorm.lab import Comparison, Recipe, report
+from geonorm.lab import Comparison, Recipe, report, run
 from geonorm.lab.recipe import DIGITS
 from geonorm.lab.report import rerun
 from geonorm.lab.report.contents import gather
 from geonorm.lab.report.page import page as page_of
 from geonorm.lab.report.pictures import picture
+from geonorm.lab.report.verdict_text import paragraphs
 from helpers import chromium
 from helpers.fake_comparison import accuracies_around, fake_comparison
 
@@ -46,9 +47,11 @@ def test_the_page_needs_nothing_else(path: Path, comparison: Comparison) -> None
     assert not re.findall(r"(?:src|href)=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)", text)
     assert "default-src 'none'" in text
     body = text[text.index("<main>") :]
-    answer = body.index(escape(report.answer(comparison)))
-    assert answer < body.index("1 of 80 runs are not finished") < body.index("<table") < body.index('class="plot"')
-    for part in ("Learning curves", "The learned exponent φ", "Cost of a training step", "The norms"):
+    answer = [body.index(escape(part)) for part in paragraphs(gather(comparison))]
+    rest = ["1 of 80 runs are not finished", 'class="run', "<table", 'class="plot"']
+    places = [*answer, *[body.index(part) for part in rest]]
+    assert places == sorted(places)
+    for part in ("Every run", "Learning curves", "The learned exponent φ", "Cost of a training step", "The norms"):
         assert f"<h2>{part}" in body
     assert body.count('<svg class="norm"') == len(NORMS)
 
@@ -199,3 +202,36 @@ def test_no_network_and_no_complaints(page: chromium.Page) -> None:
     assert all(address.startswith("file:") and address.endswith("report.html") for address in page.requests)
     assert len(page.requests) >= 1
     assert page.complaints == []
+
+
+def charts_of(found: Comparison) -> str:
+    """The part of the page with the runs."""
+    text = page_of(gather(found))
+    return text[text.index("<h2>Every run") : text.index("<h2>Accuracy")]
+
+
+def test_every_run_is_a_dot_and_the_worst_is_ringed(comparison: Comparison) -> None:
+    drawn = charts_of(comparison)
+    assert drawn.count('class="run ') == len(comparison.finished())
+    rings = drawn.count('class="worst"')
+    assert rings == 2 * len(NORMS)  # of each norm in each column
+    assert drawn.index(f"<h3>{OFFSET}") < drawn.index("<h3>clean"), "broken samples come first"
+    assert drawn.count('class="interval ') == 2 * (len(NORMS) - 1)
+
+
+def test_a_curve_that_is_flat_is_named_and_not_drawn(tmp_path: Path) -> None:
+    found = fake_comparison(tmp_path / "r.sqlite", ["bn", "ln"], lambda *_: 0.9, epochs=40)
+    text = page_of(gather(found))
+    assert "nothing moves in the second half: clean: test accuracy (%); clean: training loss" in text
+    assert 'data-source="curves"' not in text
+
+
+def test_memory_and_time_are_shown_where_they_are_known(tmp_path: Path) -> None:
+    stored = run(Recipe(norms=("bn", "guardbn"), seeds=(0,), epochs=1), tmp_path / "r.sqlite")
+    text = page_of(gather(stored))
+    assert "Time of a training step, BatchNorm = " in text
+    assert "Memory kept for the backward pass, BatchNorm = " in text
+    old = fake_comparison(tmp_path / "old.sqlite", ["bn", "ln"], lambda *_: 0.9)
+    text = page_of(gather(old))
+    assert "Time of a training step, BatchNorm = 1<" in text
+    assert "Memory kept" not in text

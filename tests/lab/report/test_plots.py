@@ -26,7 +26,7 @@ def test_pictures_are_the_same_bytes_again(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         draw(gather(found), tmp_path / name)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert names == sorted(f"{name}.{end}" for name in ("accuracy", "cost", "curves", "phi") for end in ("png", "svg"))
+    assert names == sorted(f"{name}.{end}" for name in ("cost", "curves", "phi", "runs") for end in ("png", "svg"))
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes(), name
 
@@ -36,7 +36,7 @@ def test_no_picture_of_what_is_not_there(tmp_path: Path) -> None:
     assert (report.write(learned, tmp_path / "report").parent / "phi.svg").exists()
     plain = fake_comparison(tmp_path / "b.sqlite", NORMS[:2], accuracy, seeds=2, unfinished=4)
     folder = report.write(plain, tmp_path / "report").parent
-    assert sorted(path.name for path in folder.glob("*.svg")) == ["accuracy.svg"]
+    assert sorted(path.name for path in folder.glob("*.svg")) == ["runs.svg"]
 
 
 def test_series(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Block(NamedTuple):
     condition: float | None
 
 
-@dataclass
+@dataclass(repr=False)
 class Curvature(Result):
     """What ``curvature`` found.
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from ...html.result import Result, figure, html_table, plain
+from ...html import notebook
+from ...html.result import Result, figure, plain
 from ..activation_effect import ActivationEffect
 from ..batch_width import BatchWidth
 from ..behaviour import percent
@@ -79,7 +80,7 @@ class Histogram:
         return Histogram(low, high, [int(n) for n in values.histc(steps, low, high)])
 
 
-@dataclass
+@dataclass(repr=False)
 class Diagnosis(Result):
     """What ``diagnose`` found.
 
@@ -147,14 +148,18 @@ class Diagnosis(Result):
     def __str__(self) -> str:
         return self.text()
 
+    def headline(self) -> str:
+        """The model, the data, and the number of findings."""
+        counts = ", ".join(f"{number} {severity}{'s' * (number != 1)}" for severity, number in self.counts().items())
+        made_up = " of random numbers" if self.synthetic else ""
+        norms = f"{len(self.layers)} norm{'s' * (len(self.layers) != 1)}"
+        return f"{self.model}, {norms}, {self.samples} samples{made_up}: {counts}"
+
     def text(self, width: int | None = None, color: bool = False) -> str:
         """The findings as text, wrapped to a width (that of the terminal, or 100), in colour if requested."""
         width = width or _terminal_width()
         write = _Writer(width, color)
-        counts = ", ".join(f"{number} {severity}{'s' * (number != 1)}" for severity, number in self.counts().items())
-        made_up = " of random numbers" if self.synthetic else ""
-        norms = f"{len(self.layers)} norm{'s' * (len(self.layers) != 1)}"
-        write.line(f"{self.model}, {norms}, {self.samples} samples{made_up}: {counts}")
+        write.line(self.headline())
         agreement = self.agreement()
         if agreement:
             write.line(agreement)
@@ -171,13 +176,18 @@ class Diagnosis(Result):
         return "\n".join(write.lines).rstrip()
 
     def _repr_html_(self) -> str:
-        """The findings as a table, for a notebook."""
-        head, *_ = self.text(10_000).split("\n")
-        if not self.findings:
-            return f"<p>{escape(head)}</p><p><b>Healthy</b>: no fault was found.</p>"
-        rows = [(f.severity, f.layer, f.kind, f.what, f.evidence, f.advice) for f in self.findings]
-        columns = ("severity", "layer", "fault", "description", "evidence", "what to do")
-        return f"<p>{escape(head)}</p>{html_table(columns, rows)}"
+        """The findings, for a notebook."""
+        verdict = "" if self.alarms() else notebook.paragraph("Healthy: no fault was found.", "good")
+        cards = [
+            f'<p><b class="{f.severity}">{escape(f.severity.upper())}</b> <b>{escape(f"{f.layer}: {f.kind}")}</b><br>'
+            f"{escape(f'{f.what[:1].upper()}{f.what[1:]}')}.<br>"
+            f'<span class="soft">Evidence: {escape(f.evidence)}.</span><br>What to do: {escape(f.advice)}.</p>'
+            for f in self.findings
+        ]
+        fixed = [f"Fixed in a copy: {'; '.join(self.done)}."] if self.done else []
+        after = [] if self.after is None else [f"The copy: {self.after.headline()}"]
+        head = [notebook.paragraph(text) for text in (self.headline(), self.agreement()) if text]
+        return notebook.frame([*head, verdict, *cards, *[notebook.paragraph(text) for text in (*fixed, *after)]])
 
     def agreement(self) -> str:
         """One sentence on how far evaluation and training agree; empty if there is nothing to compare."""

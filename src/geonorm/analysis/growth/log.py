@@ -25,7 +25,7 @@ _NORM = (
 )
 
 
-@dataclass
+@dataclass(repr=False)
 class Growth(Result):
     """What a ``Monitor`` recorded.
 

@@ -57,7 +57,7 @@ class Pair(NamedTuple):
     correlation: float
 
 
-@dataclass
+@dataclass(repr=False)
 class Pruning(Result):
     """What ``prune`` found.
 

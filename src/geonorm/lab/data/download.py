@@ -131,7 +131,7 @@ def _download(archive: Archive, file: Path) -> str:
 def _bar(length: int, what: str) -> Callable[[int], object]:
     """A progress bar on stderr, if that is a terminal and tqdm is installed; an advance of 0 ends it."""
     try:
-        from tqdm.auto import tqdm
+        from tqdm import tqdm
     except ImportError:
         return lambda number: None
     bar = tqdm(total=length or None, unit="B", unit_scale=True, desc=f"downloading {what}", disable=None)

@@ -11,6 +11,7 @@ from ..recipe import OWN, Run
 from ..results import Column, Comparison
 from ..statistics import Summary, Verdict, judge, shared_by_folds
 from ..store import Finished
+from .effect import Runs, runs_by_norm
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,9 @@ class Contents:
         comparison: the comparison.
         baseline: the norm that the others are compared with.
         norms: in the order of the recipe.
-        labels: of the columns.
+        labels: of the columns; those with broken samples, degraded data or attacks come first.
         verdicts: of the columns.
+        runs: of the columns, by norm.
         finished: the runs that are done.
         curves: figures of all runs for each epoch, by the key of the run.
     """
@@ -32,6 +34,7 @@ class Contents:
     norms: list[str]
     labels: dict[Column, str]
     verdicts: dict[Column, Verdict]
+    runs: dict[Column, dict[str, Runs]]
     finished: list[Finished]
     curves: dict[str, list[dict[str, Any]]]
 
@@ -59,11 +62,24 @@ class Contents:
 
 
 class Cost(NamedTuple):
-    """Training time of a norm as a multiple of the baseline's: the median over pairs of runs, and their range."""
+    """The cost of a training step, relative to the baseline's.
+
+    Attributes:
+        median, low, high: its time: the median over pairs of runs, and their range.
+        memory: the bytes kept for the backward pass; NaN where they were not stored.
+    """
 
     median: float
     low: float
     high: float
+    memory: float
+
+
+class Step(NamedTuple):
+    """A training step of the baseline: milliseconds, and bytes kept for the backward pass; None where not stored."""
+
+    milliseconds: float | None
+    bytes_kept: int | None
 
 
 def clipped_interval(found: Summary) -> tuple[float, float]:
@@ -87,22 +103,26 @@ def gather(comparison: Comparison | Contents, baseline: str | None = None) -> Co
         baseline = next((norm for norm in ("bn", OWN) if norm in norms), norms[0])
     if baseline not in norms:
         raise ValueError(f"expected the baseline to be one of {', '.join(norms)} (got {baseline!r})")
-    found = comparison.accuracies()
+    accuracies = comparison.accuracies()
+    broken_first = sorted(accuracies, key=lambda column: (column.corruption == "clean", column.evaluation == "clean"))
+    found = {column: accuracies[column] for column in broken_first}
     pairs = {pair for column in found.values() for values in column.values() for pair in values}
     shared = shared_by_folds(pairs)
+    labels, verdicts = comparison.columns(), {column: judge(of, baseline, shared) for column, of in found.items()}
     return Contents(
         comparison,
         baseline,
         norms,
-        comparison.columns(),
-        {column: judge(values, baseline, shared) for column, values in found.items()},
+        {column: labels[column] for column in found},
+        verdicts,
+        {column: runs_by_norm(of, verdicts[column]) for column, of in found.items()},
         comparison.finished(),
         comparison.curves(),
     )
 
 
 def costs(contents: Contents) -> dict[str, Cost]:
-    """Time per training step of every norm, relative to the baseline.
+    """The cost of a training step of every norm, relative to the baseline.
 
     The runs of a pair take the same number of steps, so the ratio of their times is that of a step.
     """
@@ -117,5 +137,32 @@ def costs(contents: Contents) -> dict[str, Cost]:
     for norm in contents.norms:
         ratios = sorted(t / reference[place] for place, t in times.get(norm, {}).items() if place in reference)
         if ratios:
-            found[norm] = Cost(median(ratios), ratios[0], ratios[-1])
+            found[norm] = Cost(median(ratios), ratios[0], ratios[-1], _memory(contents, norm))
     return found
+
+
+def step(contents: Contents) -> Step:
+    """A training step of the baseline, in absolute terms."""
+    times = []
+    for run in contents.finished:
+        first = _first_epoch(contents, run.key)
+        if run.choices["norm"] == contents.baseline and "steps" in first and run.seconds:
+            times.append(1000 * run.seconds / (run.choices["epochs"] * first["steps"]))
+    kept = _bytes_kept(contents, contents.baseline)
+    return Step(median(times) if times else None, kept)
+
+
+def _memory(contents: Contents, norm: str) -> float:
+    mine, reference = _bytes_kept(contents, norm), _bytes_kept(contents, contents.baseline)
+    return mine / reference if mine and reference else math.nan
+
+
+def _bytes_kept(contents: Contents, norm: str) -> int | None:
+    """Of the first run that has it: all runs of a norm have the same shapes."""
+    runs = [run.key for run in contents.finished if run.choices["norm"] == norm]
+    return next((kept for key in runs if (kept := _first_epoch(contents, key).get("bytes_kept"))), None)
+
+
+def _first_epoch(contents: Contents, key: str) -> dict[str, Any]:
+    """The figures of the first epoch of a run."""
+    return next(iter(contents.curves[key]), {})

@@ -15,7 +15,7 @@ def write(comparison: Comparison | Contents, folder: str | Path, baseline: str |
 
         report.html                        the whole report in one self-contained file
         table.md, table.tex, table.csv     the table; the CSV has all numbers
-        curves, accuracy, phi, cost        pictures, each as .png and .svg; phi only if a norm learned it
+        runs, curves, phi, cost            pictures, each as .png and .svg, where there is something to see
 
     Args:
         comparison: some of its runs may be unfinished, which the report says; or the result of ``gather``.

@@ -11,7 +11,7 @@ from ..recipe import OWN
 from ..results import Column
 from ..statistics import LEVEL
 
-_NORMS = {
+_NORMS = {  # that everyone knows by a name; the others are called by their spec, which is what one types to use them
     OWN: "the model's own norm",
     "none": "the network without norms",
     "bn": "BatchNorm",
@@ -19,14 +19,6 @@ _NORMS = {
     "gn": "GroupNorm",
     "in": "InstanceNorm",
     "graphnorm": "GraphNorm",
-    "aug": "AugNorm",
-    "augbn": "AugNorm",
-    "diffphi": "AugNorm with a learned exponent",
-    "robustbn": "robust BatchNorm",
-    "guardbn": "guarded BatchNorm",
-    "median": "median BatchNorm",
-    "midrange": "midrange BatchNorm",
-    "pop": "POP-Norm",
     "wn": "weight normalization",
     "ws": "weight standardization",
     "sn": "spectral normalization",
@@ -45,12 +37,12 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 def display_name(norm: str) -> str:
-    """The common name of a norm, with its arguments; its spec if there is none.
+    """The common name of a norm, with its arguments; its spec where it has none.
 
     Examples:
         >>> from geonorm.lab.report.labels import display_name
-        >>> display_name("bn"), display_name("augbn(phi=1.5)"), display_name("rangebn")
-        ('BatchNorm', 'AugNorm(phi=1.5)', 'rangebn')
+        >>> display_name("bn"), display_name("gn(groups=4)"), display_name("guardbn")
+        ('BatchNorm', 'GroupNorm(groups=4)', 'guardbn')
     """
     name, bracket, arguments = norm.partition("(")
     return _NORMS.get(name, name) + bracket + arguments

@@ -14,31 +14,33 @@ from ..recipe import study_settings
 from ..results import Column, mean_and_deviation
 from ..statistics import Summary
 from . import charts, pictures, rerun
+from .cautions import cautions
 from .contents import Contents, clipped_interval
+from .effect import CLOSE, Runs, is_level
 from .labels import display_name, probability, signed
-from .series import View, exponents, learning
-from .verdict_text import cautions, column_sentence, short_answer
+from .series import View, exponents, is_flat, learning
+from .verdict_text import column_text, paragraphs
 
 
 def page(contents: Contents) -> str:
     """The page as HTML."""
     title = contents.comparison.title()
     colours = "".join(f".c{i} {{ --colour: {colour}; }}\n" for i, colour in enumerate(COLOURS))
-    style, script = (read("geonorm.lab.report", name) for name in ("report.css", "report.js"))
-    return document(title, _parts(contents, title), colours + style, script)
+    style = "".join(read("geonorm.lab.report", name) for name in ("charts.css", "report.css"))
+    return document(title, _parts(contents, title), colours + style, read("geonorm.lab.report", "report.js"))
 
 
 def _parts(contents: Contents, title: str) -> list[str]:
     return [
         f'<h1 class="small">{escape(title)}</h1>',
-        f'<p class="answer">{escape(short_answer(contents))}</p>',
+        '<div class="answer">' + "".join(f"<p>{escape(part)}</p>" for part in paragraphs(contents)) + "</div>",
         _chips(contents),
         *_cautions(contents),
+        "<h2>Every run</h2>",
+        *_columns(contents),
         "<h2>Accuracy</h2>",
         _legend(contents),
         _table(contents),
-        "<h2>Column by column</h2>",
-        *_columns(contents),
         *_plot("Learning curves", "curves", _LEARNING, learning(contents), contents),
         *_plot("The learned exponent φ", "exponents", _EXPONENTS, exponents(contents), contents),
         *_cost(contents),
@@ -78,7 +80,7 @@ def _legend(contents: Contents) -> str:
         '<p class="soft">Per cent of the test samples: mean ± standard deviation over runs, the 95 % interval of the '
         f"mean, and the difference to {escape(display_name(contents.baseline))} in points (paired t-test, corrected "
         'for the number of norms). <span class="mark best">best</span>: highest mean; <span class="mark level">level'
-        "</span>: does not differ from the best beyond chance. Click a column head to sort.</p>"
+        f"</span>: at most {CLOSE:g} point below it, which could be chance. Click a column head to sort.</p>"
     )
 
 
@@ -99,9 +101,9 @@ def _cell(contents: Contents, column: Column, norm: str) -> Cell:
     if not verdict.is_noise:
         if norm == verdict.best:
             mark = ' <span class="mark best">best</span>'
-        elif norm in verdict.level_with_best:
+        elif is_level(verdict, norm):
             mark = ' <span class="mark level">level</span>'
-    lines = [f"<b>{mean_and_deviation(found)}</b>{mark}", _interval(found)]
+    lines = [f"<b>{mean_and_deviation(found)}</b>{mark}", _interval(found), _worst(contents.runs[column][norm])]
     if norm == contents.baseline:
         lines.append("baseline")
     elif norm in verdict.to_baseline:
@@ -119,19 +121,33 @@ def _interval(found: Summary) -> str:
     return "" if math.isnan(low) else f"{low:.1f} to {high:.1f}"
 
 
+def _worst(runs: Runs) -> str:
+    return "" if len(runs.accuracies) < 2 else f"worst {runs.worst:.1f}"
+
+
 def _columns(contents: Contents) -> list[str]:
-    drawn = [
-        f"<section><p>{escape(column_sentence(contents, column))}</p>{charts.accuracies(contents, column)}</section>"
-        for column in contents.verdicts
-    ]
-    words = '<p class="soft">Points are means, lines their 95 % intervals; each chart has its own scale.</p>'
-    return [words, f'<div class="charts">{"".join(drawn)}</div>']
+    words = (
+        '<p class="soft">A dot is a run, a ring the worst one, a tick the mean. The second chart has the differences '
+        f"to {escape(display_name(contents.baseline))}, seed by seed; its intervals are for one difference each, the p "
+        "values in the table allow for the number of norms. Each chart has its own scale.</p>"
+    )
+    told = paragraphs(contents)
+    drawn = []
+    for column, label in contents.labels.items():
+        text = column_text(contents, column)
+        said = "" if text in told else f"<p>{escape(text)}</p>"  # the others are at the top of the page
+        pictures = charts.runs(contents, column) + charts.differences(contents, column)
+        drawn.append(f'<section><h3>{escape(label)}</h3>{said}<div class="charts">{pictures}</div></section>')
+    return [words, *drawn]
 
 
 def _plot(title: str, name: str, words: str, views: Sequence[View], contents: Contents) -> list[str]:
-    """Curves as data that the page's script draws."""
+    """Curves as data that the page's script draws; flat ones are only named."""
+    flat = [view.title for view in views if is_flat(view)]
+    said = f"Not drawn, because nothing moves in the second half: {'; '.join(flat)}." if flat else ""
+    views = [view for view in views if not is_flat(view)]
     if not views:
-        return []
+        return [f'<h2>{escape(title)}</h2><p class="soft">{escape(said)}</p>'] if said else []
     names = list(dict.fromkeys(line.name for view in views for line in view.lines))
     look = looks(names, contents.baseline)
     data = {
@@ -154,7 +170,7 @@ def _plot(title: str, name: str, words: str, views: Sequence[View], contents: Co
     }
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return [
-        f'<h2>{escape(title)}</h2><p class="soft">{escape(words)}</p>',
+        f'<h2>{escape(title)}</h2><p class="soft">{escape(f"{words} {said}")}</p>',
         f'<div class="plot" data-source="{name}"><noscript>The picture files show the curves.</noscript></div>',
         f'<script type="application/json" id="{name}">{text}</script>',
     ]
@@ -169,10 +185,11 @@ def _cost(contents: Contents) -> list[str]:
     if not drawn:
         return []
     words = (
-        "Median over pairs of runs, and their range. Measured during training, including the test after every epoch; "
-        "other work on the machine affects it."
+        "Time: median over pairs of runs, and their range, measured during training with the test after every epoch; "
+        "other work on the machine affects it. Memory: what a step keeps besides the parameters for its backward "
+        "pass."
     )
-    return [f'<h2>Cost of a training step</h2><p class="soft">{words}</p><div class="charts">{drawn}</div>']
+    return [f'<h2>Cost of a training step</h2><p class="soft">{words}</p><div class="charts">{"".join(drawn)}</div>']
 
 
 def _norms(contents: Contents) -> str:

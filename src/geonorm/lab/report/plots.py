@@ -7,25 +7,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...html.palette import DASHES, TEXT, Look, line_style, looks
+from ...html.palette import TEXT, Look, line_style, looks
 from ...html.result import figure
 from ..extras import require
-from .contents import Contents, clipped_interval, costs
-from .series import View, exponents, learning
+from .contents import Contents, costs
+from .series import View, exponents, is_flat, learning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MARKERS = "os^D"  # one for each kind of dash
+_WORST = "#d1572b"  # of the ring around the worst run, as on the page
 _ACROSS = 4  # panels in a row, at most
 
 
 def draw(contents: Contents, folder: Path) -> None:
     """Write every picture that there are data for, as PNG and as SVG."""
-    views, learned = learning(contents), exponents(contents)
+    views = [view for view in learning(contents) if not is_flat(view)]
+    learned = [view for view in exponents(contents) if not is_flat(view)]
     drawn = {
         "curves": _curves(views, looks(contents.norms, contents.baseline)) if views else None,
-        "accuracy": _accuracy(contents),
+        "runs": _runs(contents),
         "phi": _curves(learned, _layer_looks(learned)) if learned else None,
         "cost": _cost(contents),
     }
@@ -67,32 +68,34 @@ def _curves(views: Sequence[View], look: dict[str, Look]) -> Figure:
     return drawing
 
 
-def _accuracy(contents: Contents) -> Figure:
-    """Accuracy under each corruption and evaluation, with 95 % intervals, norms side by side."""
+def _runs(contents: Contents) -> Figure:
+    """In a row for each column: every run as a dot, the worst ringed; and the differences to the baseline."""
     look = looks(contents.norms, contents.baseline)
-    drawing = figure(3.5 + 1.6 * len(contents.labels), 4.0)
-    panel = drawing.subplots()
-    for i, norm in enumerate(contents.norms):
-        found = [verdict.summaries[norm] for verdict in contents.verdicts.values()]
-        places = [x + 0.6 * ((i + 0.5) / len(contents.norms) - 0.5) for x in range(len(found))]
-        ends = [(one.mean, one.mean) if one.number < 2 else clipped_interval(one) for one in found]
-        reach = [[one.mean - low, high - one.mean] for one, (low, high) in zip(found, ends, strict=True)]
-        style = line_style(look[norm])
-        marker = _MARKERS[DASHES.index(look[norm].dash)]
-        panel.errorbar(
-            places,
-            [one.mean for one in found],
-            list(zip(*reach, strict=True)),
-            label=_short(norm),
-            marker=marker,
-            capsize=3,
-            **style,
-        )
-    panel.set_xticks(range(len(contents.labels)), [_short(label, 32) for label in contents.labels.values()])
-    panel.tick_params(axis="x", rotation=20 if len(contents.labels) > 2 else 0)
-    panel.set_title("Accuracy (%), mean and 95 % interval", loc="left")
-    _plain(panel)
-    drawing.legend(loc="outside right upper", frameon=False)
+    drawing = figure(9.5, 0.4 + len(contents.labels) * (1.0 + 0.28 * len(contents.norms)))
+    panels = drawing.subplots(len(contents.labels), 2, squeeze=False)
+    for (left, right), (column, verdict) in zip(panels, contents.verdicts.items(), strict=True):
+        for i, norm in enumerate(contents.norms):
+            colour = line_style(look[norm])["color"]
+            found = contents.runs[column].get(norm)
+            if found is not None and found.accuracies:
+                values = list(found.accuracies.values())
+                left.scatter(values, [i] * len(values), s=22, color=colour, alpha=0.5, linewidths=0)
+                left.scatter([verdict.summaries[norm].mean], [i], s=120, color=colour, marker="|")
+                if len(values) > 1:
+                    left.scatter([found.worst], [i], s=60, facecolors="none", edgecolors=_WORST)
+            gap = verdict.to_baseline.get(norm)
+            if gap is not None and gap.number:
+                right.plot([gap.low, gap.high], [i, i], color=colour, linewidth=3, alpha=0.5)
+                right.plot([gap.mean], [i], "o", color=colour)
+        label = _short(contents.labels[column], 36)
+        left.set_title(f"{label}: every run (%)", loc="left", fontsize="medium")
+        right.set_title(f"difference to {_short(contents.baseline)}, 95 % interval", loc="left", fontsize="medium")
+        right.axvline(0.0, color=TEXT, linewidth=1)
+        left.set_yticks(range(len(contents.norms)), [_short(norm) for norm in contents.norms])
+        right.set_yticks(range(len(contents.norms)), [""] * len(contents.norms))
+        for panel in (left, right):
+            panel.set_ylim(len(contents.norms) - 0.5, -0.5)
+            _plain(panel)
     return drawing
 
 

@@ -9,6 +9,8 @@ from ..recipe import Run
 from ..statistics import summarize
 from .contents import Contents
 
+_FLAT = 0.1  # of the height of a picture
+
 
 class Line(NamedTuple):
     """One curve; None where no run has a figure.
@@ -59,6 +61,17 @@ def learning(contents: Contents) -> list[View]:
                 lines.append(_line(norm, [[factor * epoch[figure] for epoch in curve] for curve in curves]))
             views.append(View(condition, shows, span, [line for line in lines if set(line.mean) - {None}]))
     return [view for view in views if view.lines]
+
+
+def is_flat(view: View) -> bool:
+    """Whether a picture shows nothing after the first half: no curve moves there, and none is apart from the others.
+
+    All that happens there would fill less than a tenth of its height.
+    """
+    means = [[value for value in line.mean if value is not None] for line in view.lines]
+    late = [value for curve in means for value in curve[len(curve) // 2 :]]
+    everything = [value for curve in means for value in curve]
+    return bool(late) and max(late) - min(late) < _FLAT * max(max(everything) - min(everything), view.span)
 
 
 def exponents(contents: Contents) -> list[View]:

@@ -1,4 +1,4 @@
-"""The table as Markdown, LaTeX and CSV."""
+"""The table for a terminal, and as Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ...html.text import table
 from ..results import Column, mean_and_deviation
 from ..statistics import Difference
-from .contents import Contents
+from .contents import Contents, costs, step
+from .effect import CLOSE, is_level
+from .labels import display_name
 
 _HEAD = (
     "norm", "column", "loss", "corruption", "evaluation", "runs", "lost",
@@ -24,9 +27,9 @@ _LATEX = str.maketrans({
 
 
 def _is_marked(contents: Contents, column: Column, norm: str) -> bool:
-    """Whether a norm is the best of a column or not distinguishable from it; none is if all are within noise."""
+    """Whether a norm is the best of a column or as good for all that is known; none is if all are within noise."""
     verdict = contents.verdicts[column]
-    return not verdict.is_noise and (norm == verdict.best or norm in verdict.level_with_best)
+    return not verdict.is_noise and (norm == verdict.best or is_level(verdict, norm))
 
 
 def _differs(contents: Contents, column: Column, norm: str) -> bool:
@@ -42,6 +45,63 @@ class _Style(NamedTuple):
     value: Callable[[str], str]
     bold: Callable[[str], str]
     star: str
+
+
+def text(contents: Contents) -> str:
+    """The table for a terminal."""
+    head, rows = cells(contents)
+    return "\n".join(table(head, rows))
+
+
+def cells(contents: Contents) -> tuple[list[str], list[list[str]]]:
+    """Head and rows: mean ± deviation and the worst run of each column, and the cost of a step."""
+    short = [label.partition("(")[0] for label in contents.labels.values()]
+    labels = short if len(set(short)) == len(short) else list(contents.labels.values())
+    cost = costs(contents)
+    rows = []
+    for norm in contents.norms:
+        row = [norm]
+        for column, verdict in contents.verdicts.items():
+            found = contents.runs[column].get(norm)
+            worst = "" if found is None or len(found.accuracies) < 2 else f"{found.worst:.1f}"
+            row += [mean_and_deviation(verdict.summaries[norm]), worst]
+        known = norm in cost
+        row += [_times(cost[norm].median) if known else "", _times(cost[norm].memory) if known else ""]
+        rows.append(row)
+    head = ["norm", *[name for label in labels for name in (label, "worst")], "time", "memory"]
+    return head, [row for row in rows if any(row[1:-2])]
+
+
+def cost_line(contents: Contents) -> str:
+    """What the columns of the cost mean, with the baseline's own step; empty where no cost is known."""
+    base, found = display_name(contents.baseline), step(contents)
+    if contents.baseline not in costs(contents):
+        return ""
+    own = [
+        *([f"{found.milliseconds:.3g} ms"] if found.milliseconds else []),
+        *([f"{bytes_text(found.bytes_kept)} kept for the backward pass"] if found.bytes_kept else []),
+    ]
+    said = f"Time and memory are those of a training step, relative to {base}"
+    return said + (f" ({', '.join(own)})." if own else ".")
+
+
+def bytes_text(number: float) -> str:
+    """Bytes in a readable unit.
+
+    Examples:
+        >>> from geonorm.lab.report.tables import bytes_text
+        >>> bytes_text(640), bytes_text(83_000), bytes_text(2_500_000)
+        ('640 B', '83 kB', '2.5 MB')
+    """
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} GB"
+
+
+def _times(ratio: float) -> str:
+    return "" if math.isnan(ratio) else f"{ratio:.2f}×"
 
 
 def markdown(contents: Contents) -> str:
@@ -95,7 +155,8 @@ def _caption(contents: Contents, style: _Style) -> str:
     number = len(contents.seeds())
     over = style.value(f"mean ± standard deviation over {number} seed{'s' * (number != 1)}")
     return (
-        f"Accuracy in per cent, {over}. Bold: the best, and all that do not differ from it beyond chance. "
+        f"Accuracy in per cent, {over}. Bold: the best, and those within {CLOSE:g} point of it that do not differ from "
+        "it beyond chance. "
         f"{style.star}: differs from {style.name(contents.baseline)} beyond chance "
         f"(paired t-test, Holm, {style.value('5 %')})."
     )

@@ -1,45 +1,48 @@
-"""The answer in a sentence or two, and cautions."""
+"""The answer in a few sentences: first what happened, in words that follow the size of the effect, then how sure it is.
+
+A run that fails, a norm that stays above a value and one that reaches the highest are facts of these runs. What they
+say about other runs is for the tests: a difference is beyond chance, within noise if it is small, or could be chance.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from ..results import Column, Comparison
-from ..statistics import Summary, Verdict
+from ..statistics import Difference, Verdict
 from .contents import Contents, gather
-from .labels import circumstances, display_name, listed, number, probability, sentence
+from .effect import CLOSE, Runs
+from .labels import circumstances, display_name, listed, number, probability, sentence, signed
 
-_WIDE = 5.0  # points between the lowest and the highest norm that look like more than noise, so the text explains them
-_ENOUGH = 5  # seeds: with fewer, only very large differences can be distinguished from chance
-
-
-class Caution(NamedTuple):
-    """Something to know when reading the report: a warning, or a note if it applies to every such comparison."""
-
-    severity: str
-    text: str
+_COARSE = 10.0  # points between the lowest and the highest run of a column, beyond which decimals say nothing
 
 
 def answer(comparison: Comparison | Contents, baseline: str | None = None) -> str:
-    """The result in one or two sentences that need no knowledge of this library.
+    """The result in a few sentences that need no knowledge of this library.
 
     Args:
         comparison: with at least one run; or the result of ``gather``.
         baseline: as in ``write``.
     """
-    return short_answer(gather(comparison, baseline))
+    return " ".join(paragraphs(gather(comparison, baseline)))
 
 
-def short_answer(contents: Contents) -> str:
-    """The first column, the one with the largest gain over the baseline, and how many others have a winner."""
-    first, *others = contents.verdicts
+def paragraphs(contents: Contents) -> list[str]:
+    """The answer in parts: the column with the largest effect, the last one, which is of clean data, and the others."""
     if not contents.finished:
-        return "No run is finished yet."
-    told = [first, *([max(others, key=lambda column: _gain(contents.verdicts[column]))] if others else [])]
-    rest = [verdict for column, verdict in contents.verdicts.items() if column not in told]
-    return " ".join([*[column_sentence(contents, column) for column in told], *_others(rest)])
+        return ["No run is finished yet."]
+    columns = list(contents.verdicts)
+    largest = max(columns, key=lambda column: _largest_effect(contents.verdicts[column]))
+    last = next((column for column in reversed(columns) if column != largest), largest)
+    told = [column for column in columns if column in (largest, last)]
+    rest = [contents.verdicts[column] for column in columns if column not in told]
+    return [*[column_text(contents, column) for column in told], *_others(rest), *_how_sure(contents, told)]
+
+
+def _largest_effect(verdict: Verdict) -> float:
+    """The largest difference to the baseline beyond chance, to choose the column that is told."""
+    return max((abs(gap.mean) for gap in verdict.to_baseline.values() if gap.is_real), default=0.0)
 
 
 def _others(verdicts: Sequence[Verdict]) -> list[str]:
@@ -53,190 +56,154 @@ def _others(verdicts: Sequence[Verdict]) -> list[str]:
     return [f"Of the {number(len(verdicts))} other columns, {some} a norm that beats {baseline} beyond chance."]
 
 
-def column_sentence(contents: Contents, column: Column) -> str:
-    """The result of one column."""
-    say_loss = len({other.loss for other in contents.verdicts}) > 1
-    return f"{circumstances(column, say_loss)}, {_result(contents.verdicts[column])}."
-
-
-def _result(verdict: Verdict) -> str:
-    there = {norm: found for norm, found in verdict.summaries.items() if found.number}
-    if not there:
-        lost = any(found.lost for found in verdict.summaries.values())
-        return "every run that is finished has diverged" if lost else "no run is finished yet"
-    if verdict.best is None:
-        return "no norm has finished without losing a run"
-    best, baseline = display_name(verdict.best), display_name(verdict.baseline)
-    highest = f"{there[verdict.best].mean:.1f} %"
-    if len(there) == 1:
-        return f"{best} reaches {highest}, with nothing to compare it with yet"
-    if not verdict.is_tested or (verdict.is_noise and verdict.pairs < _ENOUGH):
-        return f"{_reached(there)}, but {_why_nothing_is_told(verdict)}"
-    if verdict.is_noise:
-        if max(found.mean for found in there.values()) - min(found.mean for found in there.values()) > _WIDE:
-            widest = max(there, key=lambda norm: there[norm].deviation)
-            return (
-                f"{_reached(there)}, but runs of the same norm vary too much to distinguish them from {baseline} "
-                f"({display_name(widest)} ± {there[widest].deviation:.1f}); more seeds may help"
-            )
-        low, high = (f"{end(found.mean for found in there.values()):.1f}" for end in (min, max))
-        span = f"{low}–{high} %" if low != high else f"{high} %"
-        if len(there) == 2:
-            return f"both norms are within noise ({span})"
-        return f"the other {number(len(there) - 1)} norms are within noise of {baseline} ({span})"
-    company = _company(verdict)
-    if verdict.beats_baseline:
-        gap = verdict.to_baseline[verdict.best]
-        return f"{best} is best: {highest}, {gap.mean:.1f} points over {baseline} ({probability(gap.p)}){company}"
-    if verdict.best == verdict.baseline:
-        return f"{best} is best: {highest}{company or ', better than all others beyond chance'}"
-    if verdict.baseline in verdict.ahead:
-        return f"{best} is the highest of the norms that have all their runs: {highest}{company}"
-    behind = [display_name(norm) for norm in there if _is_behind(verdict, norm)]
-    tail = f"; clearly behind: {listed(behind)}" if behind else ""
-    middle = f"{there[verdict.baseline].mean:.1f} %"
-    top = f"the highest, {best}, reaches {highest}"  # named last: it leads by chance
-    return f"none is better than {baseline} ({middle}) beyond chance; {top}{_ahead(verdict)}{tail}"
-
-
-def _reached(there: Mapping[str, Summary]) -> str:
-    """The range of the means, where no more can be said."""
-    low, *_, high = sorted(there, key=lambda norm: there[norm].mean)
-    return f"accuracies go from {there[low].mean:.1f} to {there[high].mean:.1f} % ({display_name(high)})"
-
-
-def _why_nothing_is_told(verdict: Verdict) -> str:
-    if max(found.number for found in verdict.summaries.values()) < 2:
-        return "one seed cannot distinguish an effect from chance"
-    if verdict.is_tested:
-        return f"{number(verdict.pairs)} runs of each are too few to distinguish an effect from chance"
-    baseline = display_name(verdict.baseline)
-    if verdict.pairs < 2:
-        return f"too few runs are done to compare them with {baseline}"
-    return f"every run differs from that of {baseline} by the same amount, which no test can judge"
-
-
-def _company(verdict: Verdict) -> str:
-    """The norms that are not distinguishable from the best."""
-    level = [norm for norm in verdict.level_with_best if norm != verdict.baseline]
-    untested = [display_name(norm) for norm in level if math.isnan(verdict.to_best[norm].p)]
-    within = [display_name(norm) for norm in level if not math.isnan(verdict.to_best[norm].p)]
-    told = f"; {listed(within)} {'is' if len(within) == 1 else 'are'} within noise of it" if within else ""
-    return told + (f"; no test of it against {listed(untested)}" if untested else "") + _ahead(verdict)
-
-
-def _ahead(verdict: Verdict) -> str:
-    """The norms with a higher mean but fewer runs than the best."""
-    found = [(norm, verdict.summaries[norm]) for norm in verdict.ahead]
-    lucky = [f"{display_name(norm)} ({one.mean:.1f} % over {one.number})" for norm, one in found]
-    return f"; higher, but over fewer runs: {listed(lucky)}" if lucky else ""
-
-
-def _is_behind(verdict: Verdict, norm: str) -> bool:
-    """Whether a norm is worse than the best, or than the baseline, beyond chance."""
-    gaps = [found[norm] for found in (verdict.to_best, verdict.to_baseline) if norm in found]
-    return any(gap.is_real and gap.mean < 0 for gap in gaps)
-
-
-def _gain(verdict: Verdict) -> tuple[bool, float]:
-    """A sort key: columns in which a norm beats the baseline, then those with any difference, by its size."""
-    if verdict.beats_baseline and verdict.best is not None:
-        return True, verdict.to_baseline[verdict.best].mean
-    return False, max((abs(gap.mean) for gap in verdict.to_baseline.values() if gap.is_real), default=0.0)
-
-
-def cautions(contents: Contents) -> list[Caution]:
-    """Reasons to doubt the answer, the most serious first."""
-    return [*_about_runs(contents), *_about_noise(contents), *_about_the_test(contents)]
-
-
-def _about_runs(contents: Contents) -> list[Caution]:
-    found = []
-    missing, diverged, total = contents.unfinished(), contents.diverged(), len(contents.comparison.runs)
-    if missing:
-        norms = listed(list(dict.fromkeys(run["norm"] for run in missing)))
-        found.append(
-            Caution(
-                "warning",
-                f"{len(missing)} of {total} runs are not finished ({norms}). Start the same comparison again: it "
-                "continues where it stopped.",
-            )
-        )
-    if diverged:
-        which = listed([f"{run['norm']} on {run['corruption']} with seed {run['seed']}" for run in diverged])
-        found.append(
-            Caution(
-                "warning",
-                f"{len(diverged)} of {total} runs diverged: their loss is not finite ({which}). A smaller "
-                "learning rate may help.",
-            )
-        )
-    return found
-
-
-def _about_noise(contents: Contents) -> list[Caution]:
-    found = []
-    pairs = min(
-        (
-            gap.number
-            for verdict in contents.verdicts.values()
-            for norm, gap in verdict.to_baseline.items()
-            if verdict.summaries[norm].number  # the others are reported as unfinished or diverged
-        ),
-        default=0,
-    )
-    if pairs < _ENOUGH and len(contents.norms) > 1:
-        told = {0: "No pairs of runs", 1: "One pair of runs"}.get(pairs, f"Only {pairs} pairs of runs")
-        found.append(
-            Caution(
-                "warning",
-                f"{told} for each comparison with {display_name(contents.baseline)}: "
-                + ("nothing can be tested. " if pairs < 2 else "only large differences can be told from chance. ")
-                + f"{sentence(number(_ENOUGH))} seeds or more are better.",
-            )
-        )
-    noisy = [
-        contents.labels[column]
-        for column, verdict in contents.verdicts.items()
-        if verdict.is_noise and verdict.is_tested and verdict.pairs >= _ENOUGH
-    ]
-    if noisy:
-        columns = (
-            "all columns" if len(noisy) == len(contents.verdicts) > 1 else listed([f"“{label}”" for label in noisy])
-        )
-        found.append(
-            Caution("warning", f"In {columns} the differences are within noise: do not choose a norm by them.")
-        )
-    return found
-
-
-def _about_the_test(contents: Contents) -> list[Caution]:
-    if not any(verdict.is_tested for verdict in contents.verdicts.values()):
+def _how_sure(contents: Contents, told: Sequence[Column]) -> list[str]:
+    """The number of seeds, and how far the intervals of the differences reach."""
+    reach = {}
+    for column in told:
+        gaps = contents.verdicts[column].to_baseline.values()
+        widths = [(gap.high - gap.low) / 2 for gap in gaps if not math.isnan(gap.low)]
+        if widths:
+            reach[column] = f"±{max(widths):.1f} points on {contents.labels[column]}"
+    if not reach:
         return []
-    found = []
-    if contents.comparison.settings().get("folds"):
-        found.append(
-            Caution(
-                "note",
-                "Folds share most of their training samples, so their results are more alike than those of "
-                "independent data: intervals and p values are optimistic.",
-            )
-        )
-    if len(contents.verdicts) > 1:
-        found.append(
-            Caution(
-                "note",
-                f"p values are corrected for the number of norms in each column, not for the {len(contents.verdicts)} "
-                "columns: of 20 columns of pure noise, about one shows a difference.",
-            )
-        )
-    totals = [run.figures[e].get("total", 0) for run in contents.finished for e in run.figures]
-    if totals and min(totals):
-        found.append(
-            Caution(
-                "note",
-                "The tests say what another training on the same data would show. Other data may differ more: "
-                f"one test sample of {min(totals)} is {100 / min(totals):.2g} points.",
-            )
-        )
-    return found
+    seeds = len(contents.seeds())
+    return [
+        f"How sure: {number(seeds)} seeds; the 95 % intervals of the differences to "
+        f"{display_name(contents.baseline)} reach up to {listed(list(reach.values()))}."
+    ]
+
+
+def column_text(contents: Contents, column: Column) -> str:
+    """The result of one column in a few sentences."""
+    say_loss = len({other.loss for other in contents.verdicts}) > 1
+    runs = contents.runs[column]
+    first, *rest = [*_what_happened(runs), *_what_is_certain(contents.verdicts[column], runs)] or [
+        "no run is finished yet"
+    ]
+    names = tuple(display_name(norm) for norm in contents.norms)
+    sentences = [text if text.startswith(names) else sentence(text) for text in rest]  # specs are not capitalized
+    return " ".join(f"{text}." for text in [f"{circumstances(column, say_loss)}, {first}", *sentences])
+
+
+def _what_happened(runs: Mapping[str, Runs]) -> list[str]:
+    """Which norms diverged, failed, stayed above a value, and reached the highest, in this order."""
+    there = {norm: found for norm, found in runs.items() if found.accuracies}
+    lost = [
+        f"{display_name(norm)} diverged in {found.diverged} of {found.diverged + len(found.accuracies)} runs"
+        for norm, found in runs.items()
+        if found.diverged
+    ]
+    said = [listed(lost)] if lost else []
+    if not there:
+        return said
+    values = [value for found in there.values() for value in found.accuracies.values()]
+    digits = 0 if max(values) - min(values) > _COARSE else 1
+    most = max(len(found.accuracies) for found in there.values())
+    wholly = {norm: found for norm, found in there.items() if found.failed == len(found.accuracies)}
+    partly = {norm: found for norm, found in there.items() if found.failed and norm not in wholly}
+    between = {norm: found for norm, found in there.items() if not found.failed and not found.is_close}
+    close = {norm: found for norm, found in there.items() if found.is_close}
+    if wholly:
+        how_often = f"all {number(most)} runs" if most > 1 else "its run"
+        said.append(f"{_names(wholly)} failed in {how_often} ({_span(wholly, digits)})")
+    if partly:
+        counts = sorted({found.failed for found in partly.values()})
+        how_often = number(counts[0]) if len(counts) == 1 else f"{number(counts[0])} to {number(counts[-1])}"
+        said.append(f"{_names(partly)} failed in {how_often} of {number(most)} runs ({_span(partly, digits)})")
+    if between and most > 1:
+        above = [f"{display_name(norm)} above {_below(found.worst, digits)} %" for norm, found in between.items()]
+        first, *others = above
+        said.append(listed([first.replace(" above", " stayed above", 1), *others], most=4))
+    elif between:
+        said.append(f"{_names(between)} reached {_span(between, digits)}")
+    if close:
+        everyone = len(close) == len(there) > 3
+        means = [sum(found.accuracies.values()) / len(found.accuracies) for found in close.values()]
+        who = f"all {number(len(close))} norms" if everyone else _names(close)
+        said.append(f"{who} reached {_between(min(means), max(means), digits)}")
+    return said
+
+
+def _what_is_certain(verdict: Verdict, runs: Mapping[str, Runs]) -> list[str]:
+    """Which differences to the baseline are beyond chance, and which could be chance."""
+    base = display_name(verdict.baseline)
+    there = [norm for norm, found in runs.items() if found.accuracies]
+    gaps = {norm: gap for norm, gap in verdict.to_baseline.items() if norm in there}
+    if len(there) < 2:
+        return ["there is nothing to compare it with yet"] if there else []
+    if verdict.pairs < 2:
+        one_each = max(len(runs[norm].accuracies) for norm in there) < 2
+        return [
+            "with one run of each norm, every difference could be chance"
+            if one_each
+            else f"too few runs are done to compare them with {base}"
+        ]
+    if not verdict.is_tested:
+        return [f"every run differs from that of {base} by the same amount, which no test can judge"]
+    largest = max(abs(gap.mean) for gap in gaps.values() if gap.number)
+    if verdict.is_noise and largest <= CLOSE:
+        most = math.ceil(10 * largest - 1e-9) / 10
+        return [f"no difference to {base} is larger than {most:.1f} points, and all are within noise"]
+    said = []
+    if verdict.best in gaps and gaps[verdict.best].mean > 0:
+        said += _about_the_lead(verdict, verdict.best, gaps[verdict.best])
+    if verdict.ahead:
+        numbers = {norm: len(runs[norm].accuracies) for norm in verdict.ahead}
+        lucky = [f"{display_name(norm)} ({of} run{'s' * (of != 1)})" for norm, of in numbers.items()]
+        said.append(f"higher, but over fewer runs, which may be the lucky ones: {listed(lucky)}")
+    worse = [f"{display_name(norm)} by {-gap.mean:.1f}" for norm, gap in gaps.items() if gap.is_real and gap.mean < 0]
+    if worse:
+        said.append(f"worse than {base} beyond chance: {listed(worse)} points")
+    unsure = [
+        f"{display_name(norm)} {signed(gap.mean)}"
+        for norm, gap in gaps.items()
+        if norm != verdict.best and not gap.is_real and abs(gap.mean) > CLOSE
+    ]
+    if unsure:
+        said.append(f"differences to {base} that could be chance: {listed(unsure)} points")
+    return said or [f"no norm is better or worse than {base} beyond chance"]
+
+
+def _about_the_lead(verdict: Verdict, best: str, gap: Difference) -> list[str]:
+    """How far the best norm is above the baseline, and which others are not told from it."""
+    name, base = display_name(best), display_name(verdict.baseline)
+    if math.isnan(gap.p):
+        return [f"{name} is {gap.mean:.1f} points above {base} in every pair of runs, which no test can judge"]
+    interval = f"95 % interval {gap.low:.1f} to {gap.high:.1f}".replace("-", "−")
+    if not gap.is_real:
+        if gap.mean <= CLOSE:
+            return []
+        return [f"the {gap.mean:.1f} points of {name} over {base} could be chance ({interval}); more seeds would tell"]
+    said = [f"{name} is {gap.mean:.1f} points above {base} ({interval}, {probability(gap.p)})"]
+    level = {norm: -verdict.to_best[norm].mean for norm in verdict.level_with_best if norm != verdict.baseline}
+    untested = [display_name(norm) for norm in level if math.isnan(verdict.to_best[norm].p)]
+    for words, is_small in (("is within noise", True), ("could be chance", False)):
+        lead = {
+            norm: by for norm, by in level.items() if (by <= CLOSE) == is_small and display_name(norm) not in untested
+        }
+        if lead:
+            by = [f"{display_name(norm)} ({points:.1f} points)" for norm, points in lead.items()]
+            said.append(f"its lead over {listed(by)} {words}")
+    return [*said, f"no test of it against {listed(untested)}"] if untested else said
+
+
+def _names(norms: Mapping[str, Runs]) -> str:
+    return listed([display_name(norm) for norm in norms])
+
+
+def _span(norms: Mapping[str, Runs], digits: int) -> str:
+    """The lowest and the highest run."""
+    values = [value for found in norms.values() for value in found.accuracies.values()]
+    return _between(min(values), max(values), digits)
+
+
+def _between(low: float, high: float, digits: int) -> str:
+    """Such as ``10–30 %``; one number if both are the same."""
+    first, last = f"{low:.{digits}f}", f"{high:.{digits}f}"
+    return f"{first} %" if first == last else f"{first}–{last} %"
+
+
+def _below(value: float, digits: int) -> str:
+    """A number with so many digits that is below the value."""
+    scale = 10**digits
+    return f"{(math.ceil(value * scale - 1e-9) - 1) / scale:.{digits}f}"
