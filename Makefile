@@ -11,7 +11,7 @@ STUDY  ?=
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-compat test-triton test-native-asan lint bench reproduce docs dist setup clean
+.PHONY: help run test test-full test-compat test-triton test-native-asan test-gpu lint bench reproduce docs dist setup clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test-native-asan: $(TOOLS)  ## 20,000 native calls under AddressSanitizer and UB
 	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=src \
 	$(BIN)/python tests/helpers/native_fuzz.py build/libgeonorm-asan.so 20000
+
+test-gpu: $(TOOLS)  ## check the layers and the lab on the GPU of this machine: a few minutes; writes out/gpu/check.txt
+	PYTHONPATH=tests $(BIN)/python -m tests.gpu
 
 lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/ruff check .

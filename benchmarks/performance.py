@@ -12,6 +12,7 @@ from benchmarks.speed.cases import NATIVE, TORCH
 
 DOCS = Path(__file__).parents[1] / "docs"
 STORE = Path(__file__).with_name("results.csv")
+GPUS = Path(__file__).with_name("results_gpu.csv")  # runs of `geonorm bench --device`, one after the other
 LEVEL = 0.1  # a ratio this close to 1 is called about as fast
 
 
@@ -58,6 +59,24 @@ def by_machine() -> str:
     columns = [ratios([result for result in stored() if result.machine == machine]) for machine in machines]
     lines = [f"| code of {code} | {' | '.join(machines)} |\n", "| --- |" + " --- |" * len(columns) + "\n"]
     for row in columns[0]:
+        cells = [f"{column[row]:.2f}" if row in column else "" for column in columns]
+        lines.append(f"| {row} | {' | '.join(cells)} |\n")
+    return "".join(lines)
+
+
+def by_gpu() -> str:
+    """Geonorm in the newest run of every GPU: a Markdown table; a sentence if there is none."""
+    runs: dict[str, list[speed.Result]] = {}
+    for result in speed.read(GPUS) if GPUS.exists() else []:
+        runs.setdefault(result.machine, []).append(result)
+    if not runs:
+        return "No measurement has been sent yet.\n"
+    columns = [
+        ratios([one for one in of if (one.code, one.mode) == (of[-1].code, of[-1].mode)]) for of in runs.values()
+    ]
+    heads = [f"{machine}, {of[-1].versions.split(', ')[1]}, code of {of[-1].code}" for machine, of in runs.items()]
+    lines = [f"| over torch's own | {' | '.join(heads)} |\n", "| --- |" + " --- |" * len(heads) + "\n"]
+    for row in dict.fromkeys(row for column in columns for row in column):
         cells = [f"{column[row]:.2f}" if row in column else "" for column in columns]
         lines.append(f"| {row} | {' | '.join(cells)} |\n")
     return "".join(lines)
@@ -112,6 +131,7 @@ def tables() -> dict[tuple[str, str], str]:
         ("speed.md", "benchmark: peers"): speed.table_of_peers(results),
         ("speed.md", "benchmark: machines"): by_machine(),
         ("speed.md", "benchmark: bounds"): speed.table_of_limits(results),
+        ("speed.md", "benchmark: gpus"): by_gpu(),
         ("limits.md", "benchmark: limits"): limits(),
         ("center.md", "benchmark: center"): by_shape([result for result in stored() if result.row == "center"]),
     }

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from geonorm.lab.check import check_at_hand
 from geonorm.lab.choices import known
+from geonorm.lab.devices import CPU, check_device, find_device
 from geonorm.lab.orchestrate import orchestrate
 from geonorm.lab.store import Store
 
 from . import adapt, data, models, page, results
 from . import smoke as smokes
+from .hours import ABOUT_HOURS, estimated_hours, paper_time
 from .recipe import StudyRecipe, StudySource
 from .results import Results
 from .study import PRESETS, Study
@@ -21,7 +23,17 @@ data.register_all()
 models.register_all()
 adapt.register()
 
-__all__ = ["PRESETS", "Study", "reproduce", "studies", "study", "write_page"]
+__all__ = [
+    "ABOUT_HOURS",
+    "PRESETS",
+    "Study",
+    "estimated_hours",
+    "paper_time",
+    "reproduce",
+    "studies",
+    "study",
+    "write_page",
+]
 
 _HOMES = {
     "augnorm-graphs": "augnorm_graphs",
@@ -65,6 +77,7 @@ def reproduce(
     *,
     smoke: bool = False,
     seeds: int | None = None,
+    device: str = CPU,
     folder: str | Path = "out/reproduce",
     workers: int | str | None = 1,
     progress: bool = False,
@@ -76,18 +89,20 @@ def reproduce(
         preset: ``"laptop"`` or ``"paper"``.
         smoke: a minimal run on synthetic data, to show that the preset runs.
         seeds: how many, instead of the preset's own, counted from its first.
+        device: where to train: ``"cpu"``, ``"cuda"``, ``"mps"`` or ``"auto"``; the results of each have their own file.
         folder: for ``NAME/PRESET.jsonl`` and the store of unfinished work; a smoke has its own ones.
         workers: as in ``executors.execute``; None for as many as there are cores.
         progress: show progress on stderr.
     """
-    chosen, folder = study(name), Path(folder)
-    parts = chosen.plan(known(preset, PRESETS, "preset"))
+    chosen, folder, device = study(name), Path(folder), find_device(device)
+    check_device(device)
+    parts = _parts(chosen, known(preset, PRESETS, "preset"), device)
     if smoke:
         parts = {part: smokes.shrunk(recipe) for part, recipe in parts.items()}
     check_at_hand(*parts.values())
     if seeds is not None:
         parts = {part: _with_seeds(recipe, seeds) for part, recipe in parts.items()}
-    path = results.path_in(folder, name, preset, smoke=smoke)
+    path = results.path_in(folder, name, preset, smoke=smoke, device=device)
     store = Store(folder / (f"{name}-smoke.sqlite" if smoke else f"{name}.sqlite"))
     found = results.collect(parts, store, chosen.curves, results.read(path), chosen.ends)
     done = {record.key for record in found.records}
@@ -107,6 +122,8 @@ def write_page(name: str, found: Results, folder: str | Path) -> Path:
     chosen = study(name)
     command = f"geonorm reproduce {name} --preset {found.preset}{_asked(chosen, found)}"
     titled = name if found.preset == PRESETS[0] else f"{name}-{found.preset}"
+    if found.device != CPU:
+        titled, command = f"{titled}-{found.device}", f"{command} --device {found.device}"
     line = f"{chosen.line}."
     missing = [] if found.smoke else _missing(chosen, found)
     if missing and found.records:
@@ -114,6 +131,11 @@ def write_page(name: str, found: Results, folder: str | Path) -> Path:
     if found.smoke:
         titled, command, line = f"{titled}-smoke", f"{command} --smoke", f"{line}\n\n{smokes.SAID}"
     return page.write(titled, line, chosen.source, command, chosen.page(found), Path(folder))
+
+
+def _parts(chosen: Study, preset: str, device: str) -> dict[str, StudyRecipe]:
+    """The trainings of a preset on a device."""
+    return {part: replace(recipe, device=device) for part, recipe in chosen.plan(preset).items()}
 
 
 def _with_seeds(recipe: StudyRecipe, number: int) -> StudyRecipe:
@@ -132,5 +154,5 @@ def _asked(chosen: Study, found: Results) -> str:
 def _missing(chosen: Study, found: Results) -> list[str]:
     """Parts of a preset with unfinished trainings."""
     done = {record.key for record in found.records}
-    parts = chosen.plan(found.preset).items()
+    parts = _parts(chosen, found.preset, found.device).items()
     return [part for part, recipe in parts if not done.issuperset(run.key for run in recipe.runs())]

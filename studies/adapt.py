@@ -12,6 +12,7 @@ from geonorm.lab.batches import Inputs
 from geonorm.lab.choices import Registered, is_whole, register_evaluation
 from geonorm.lab.data import Split, corrupt
 from geonorm.lab.data.corrupt import JUNK
+from geonorm.lab.devices import home_of
 from geonorm.surgery import convert, recalibrate
 
 from .adapt_norms import IABN, MedBN, replace_norms
@@ -60,7 +61,7 @@ def adapt(
         raise ValueError("expected a model with BatchNorm2d to adapt (got none); use the norm 'bn'")
     order = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:SAMPLES]
     images = corrupt(other_camera(split.take(order)), junk, share, seed, strength)
-    METHODS[by](model, Inputs(images, batch))
+    METHODS[by](model, Inputs(images, batch, home_of(model)))
 
 
 def _nothing(model: nn.Module, batches: Inputs) -> None:

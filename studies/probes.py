@@ -14,6 +14,7 @@ from geonorm.introspect.observe import measure_batches, state_restored
 from geonorm.introspect.scale_parts import dots, parts_by_table
 from geonorm.lab.batches import in_order
 from geonorm.lab.data import Task
+from geonorm.lab.devices import home_of, moved
 
 from .curvature_probes import arrival, sharpness, slopes
 
@@ -63,7 +64,7 @@ def moments(model: nn.Module, task: Task) -> dict[str, list[float | None]]:
         for watch in watches:
             watch.module.register_forward_pre_hook(NormHook(watch), with_kwargs=True)
         for batch in in_order(task.train.sample(_LOOKED_AT), _LOOKED_AT):
-            batch.scores(model)
+            moved(batch, home_of(model)).scores(model)
     records = [watch.record() for watch in watches]
     return {name: [record[name] for record in records] for name in _GAPS}
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from geonorm.lab.devices import CPU
 from geonorm.lab.store import Store
 
 from .recipe import StudyRecipe
@@ -44,11 +45,12 @@ class Record(NamedTuple):
 
 
 class Results(NamedTuple):
-    """All finished trainings of a study, their preset, and whether they are a smoke of it."""
+    """All finished trainings of a study, their preset, whether they are a smoke of it, and their device."""
 
     preset: str
     records: tuple[Record, ...]
     smoke: bool = False
+    device: str = CPU
 
     def of(self, part: str, **choices: Any) -> list[Record]:
         """The trainings of a part with these choices."""
@@ -105,13 +107,13 @@ def write(results: Results, path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def path_in(folder: Path, name: str, preset: str, *, smoke: bool = False) -> Path:
-    """The file for the results of a study; a smoke has its own."""
-    return folder / name / f"{preset}{_SMOKE if smoke else ''}.jsonl"
+def path_in(folder: Path, name: str, preset: str, *, smoke: bool = False, device: str = CPU) -> Path:
+    """The file for the results of a study; a smoke has its own, and so has every device other than the CPU."""
+    return folder / name / f"{preset}{'' if device == CPU else f'-{device}'}{_SMOKE if smoke else ''}.jsonl"
 
 
 def read(path: Path) -> Results:
-    """Read results, empty if there is no file; the name of the file tells the preset, and a smoke."""
+    """Read results, empty if there is no file; the name of the file tells preset, device and smoke."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     try:
         records = tuple(Record(**json.loads(line)) for line in lines)
@@ -120,7 +122,8 @@ def read(path: Path) -> Results:
             f"expected results as JSON lines in {path} ({error}); delete it: trainings that are still in the store in "
             "its folder are not repeated"
         ) from error
-    return Results(path.stem.removesuffix(_SMOKE), records, path.stem.endswith(_SMOKE))
+    preset, _, device = path.stem.removesuffix(_SMOKE).partition("-")
+    return Results(preset, records, path.stem.endswith(_SMOKE), device or CPU)
 
 
 def _short(value: Any) -> Any:

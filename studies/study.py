@@ -24,7 +24,7 @@ class Study:
         name: its name.
         line: what it shows, in one line.
         source: the paper, its tables and figures.
-        minutes: approximate duration of each preset on two cores; None for those that need GPUs.
+        minutes: approximate duration on two cores of each preset that was run; ``hours`` estimates the others.
         plan: makes the trainings of a preset, by part.
         read: makes the page from results.
         curves: figures stored for every epoch.

@@ -50,7 +50,11 @@ __all__ = [
 
 
 def run(
-    full: bool = False, say: Callable[[str], None] = print, seconds: float | None = None, over_torch: bool = False
+    full: bool = False,
+    say: Callable[[str], None] = print,
+    seconds: float | None = None,
+    over_torch: bool = False,
+    device: str = "cpu",
 ) -> list[Result]:
     """Measure everything: under a minute, or ``full`` in under a quarter of an hour.
 
@@ -59,28 +63,29 @@ def run(
         say: takes a line for each case as it is done.
         seconds: for the providers of a case, instead of the usual ones; those of networks take twice as long.
         over_torch: only geonorm and torch's own.
+        device: where the layers run.
     """
     share = seconds or (5.0 if full else 0.3)
     mode = "full" if full else "short"
-    here, found = Machine(), []
-    about = (machine(), versions(), code_date(), mode)
+    here, found = Machine(device), []
+    about = (machine(device), versions(), code_date(), mode)
     everything = list(cases(full))
     for number, case in enumerate(everything, 1):
         here.sample()
         long = 2 * share if case.start is training_step else share
         if over_torch:
             case = case.only([next(iter(case.providers)), NATIVE])
-        found += measure(case, long, mode, alone=0 if over_torch else long / 3)
+        found += measure(case, long, mode, alone=0 if over_torch or device != "cpu" else long / 3, device=device)
         say(f"[{number}/{len(everything)}] {_line(found, case)}")
     found += here.results(*about)
-    return found if over_torch else found + _grow(full, say)
+    return found if over_torch else found + _grow(full, say, device)
 
 
-def measure(case: Case, seconds: float, mode: str, alone: float = 0.0) -> list[Result]:
+def measure(case: Case, seconds: float, mode: str, alone: float = 0.0, device: str = "cpu") -> list[Result]:
     """Results of one case, its providers timed against each other; for ``alone`` seconds with one thread too."""
-    calls, kept = case.work()
-    about = (machine(), versions(), code_date())
-    timings = {torch.get_num_threads(): compare(calls, seconds)}
+    calls, kept = case.work(device)
+    about = (machine(device), versions(), code_date())
+    timings = {torch.get_num_threads(): compare(calls, seconds, device=device)}
     with one_thread() as fewer:
         if fewer and alone:
             timings[1] = compare(
@@ -111,12 +116,12 @@ def _line(found: list[Result], case: Case) -> str:
     return f"{case.row}, {case.name}: {', '.join(parts + single)}"
 
 
-def _grow(full: bool, say: Callable[[str], None]) -> list[Result]:
+def _grow(full: bool, say: Callable[[str], None], device: str) -> list[Result]:
     """Cost against size; the ratio is that to the smallest size, per value."""
-    about = (machine(), versions(), code_date(), torch.get_num_threads(), "full" if full else "short")
+    about = (machine(device), versions(), code_date(), torch.get_num_threads(), "full" if full else "short")
     found: dict[str, list[tuple[tuple[int, ...], float]]] = {}
-    for size in growth(full):
-        timing = compare({NATIVE: size.call}, 1.0 if full else 0.1)[NATIVE]
+    for size in growth(full, device):
+        timing = compare({NATIVE: size.call}, 1.0 if full else 0.1, device=device)[NATIVE]
         found.setdefault(size.along, []).append((size.shape, timing.microseconds))
     results = []
     for along, points in found.items():

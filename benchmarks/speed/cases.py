@@ -76,13 +76,15 @@ class Case(NamedTuple):
         """With these of its providers."""
         return self._replace(providers={name: self.providers[name] for name in names if name in self.providers})
 
-    def work(self) -> tuple[dict[str, Callable[[], object]], dict[str, int]]:
-        """The calls to time, and the bytes that each keeps for backward."""
+    def work(self, device: str = "cpu") -> tuple[dict[str, Callable[[], object]], dict[str, int]]:
+        """The calls to time on a device, and the bytes that each keeps for backward."""
         torch.manual_seed(0)
-        inputs = self.inputs()
+        inputs = tuple(_moved(value, device) for value in self.inputs())
         calls, kept = {}, {}
         for name, provider in self.providers.items():
             layer = provider.make()
+            if isinstance(layer, nn.Module):
+                layer.to(device)
             of = few(inputs) if name == CALL else inputs
             if self.start is step and name in (next(iter(self.providers)), NATIVE):
                 kept[name] = saved_bytes(layer, *of)
@@ -93,12 +95,19 @@ class Case(NamedTuple):
         return calls, kept
 
 
+def _moved(value: Any, device: str) -> Any:
+    """An argument of a layer on a device; a leaf of the graph stays one."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.detach().to(device).requires_grad_(value.requires_grad)
+
+
 def few(inputs: Inputs) -> Inputs:
     """The same arguments with as few values as the layer takes."""
     x = inputs[0].detach()
     if len(inputs) == 3:  # nodes of graphs, the graph of each, the number of graphs
         some = x[:4].clone()
-        return some.requires_grad_(), torch.tensor([0, 0, 1, 1]), 2
+        return some.requires_grad_(), torch.tensor([0, 0, 1, 1], device=x.device), 2
     x = x[:4, :, :1, :2] if x.dim() == 4 else x[:4, :1] if x.dim() == 3 else x[:4]
     return (x.clone().requires_grad_(inputs[0].requires_grad),)
 
@@ -267,16 +276,16 @@ class Growth(NamedTuple):
     call: Callable[[], object]
 
 
-def growth(full: bool) -> Iterator[Growth]:
+def growth(full: bool, device: str = "cpu") -> Iterator[Growth]:
     """Sizes over which the cost should grow in proportion, with channels that fit the cache and some that do not."""
     top = 24 if full else 20
     for power in range(12, top + 1, 2):
-        yield _grown("m", (4, 16, 1 << (power - 6)))
+        yield _grown("m", (4, 16, 1 << (power - 6)), device)
     for power in range(12, top + 1, 2):
-        yield _grown("C", (4, 1 << (power - 10), 256))
+        yield _grown("C", (4, 1 << (power - 10), 256), device)
 
 
-def _grown(along: str, shape: tuple[int, int, int]) -> Growth:
+def _grown(along: str, shape: tuple[int, int, int], device: str) -> Growth:
     torch.manual_seed(0)
-    x: Tensor = torch.randn(shape).requires_grad_()
-    return Growth(along, shape, step(ours.AugBatchNorm1d(shape[1], phi=1.5), x))
+    x: Tensor = torch.randn(shape).to(device).requires_grad_()
+    return Growth(along, shape, step(ours.AugBatchNorm1d(shape[1], phi=1.5).to(device), x))

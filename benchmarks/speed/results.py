@@ -16,6 +16,7 @@ import torch
 
 from geonorm.html.result import figure
 from geonorm.ops import describe_backend
+from geonorm.ops.choose import backend_for
 
 from .cases import COMPILED, NATIVE, PEERS, SMALL_MAPS, TORCH
 
@@ -54,8 +55,12 @@ class Result:
     moved: int = 0
 
 
-def machine() -> str:
-    """The processor, the threads that torch may use, and which kernels run."""
+def machine(device: str = "cpu") -> str:
+    """The processor, the threads that torch may use, and which kernels run; of a GPU, its model and what serves it."""
+    if device != "cpu":
+        kernels = backend_for(device)
+        served = "torch" if kernels is None else getattr(kernels, "__name__", "").rpartition(".")[2]
+        return f"{torch.cuda.get_device_name() if device == 'cuda' else device}, geonorm's layers on {served}"
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []

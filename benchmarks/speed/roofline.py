@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
 from .cases import CALL, NATIVE
+from .clocks import CLOCKS, cpu_seconds
 from .results import Result, by_row, with_most_threads
 
 ROW = "machine"
@@ -20,10 +20,10 @@ SIZE = f"{COPIED >> 20} MB"
 class Machine:
     """Samples of the machine's speed, taken through a run: it may change while others use the same processor."""
 
-    def __init__(self) -> None:
-        self.threads = torch.get_num_threads()
+    def __init__(self, device: str = "cpu") -> None:
+        self.device, self.threads = device, torch.get_num_threads()
         self.values, self.logarithms = torch.rand(1 << 16), torch.empty(1 << 16)
-        self.source, self.target = torch.rand(COPIED // 4), torch.empty(COPIED // 4)
+        self.source, self.target = torch.rand(COPIED // 4).to(device), torch.empty(COPIED // 4, device=device)
         self.speed_up: list[float] = []
         self.copies: dict[int, list[float]] = {}
         self.sample()  # warms up
@@ -31,21 +31,23 @@ class Machine:
         self.copies.clear()
 
     def sample(self) -> None:
-        """Take one of each: a fifth of a second."""
+        """Take one of each: a fifth of a second. On a GPU a copy alone, whose threads are its own."""
+        if self.device != "cpu":
+            self.copies.setdefault(self.threads, []).append(CLOCKS[self.device](self._copy, 10))
+            return
         times = {}
         for threads in dict.fromkeys((1, self.threads)):
             torch.set_num_threads(threads)
             # Dozens of operations per value, in registers: 0.5 MB, so memory has no part in it.
-            times[threads] = min(self._time(lambda: torch.lgamma(self.values, out=self.logarithms)) for _ in range(5))
-            self.copies.setdefault(threads, []).append(self._time(lambda: self.target.copy_(self.source)))
+            times[threads] = min(
+                cpu_seconds(lambda: torch.lgamma(self.values, out=self.logarithms), 1) for _ in range(5)
+            )
+            self.copies.setdefault(threads, []).append(cpu_seconds(self._copy, 1))
         torch.set_num_threads(self.threads)
         self.speed_up.append(times[1] / times[self.threads])
 
-    @staticmethod
-    def _time(call: Callable[[], object]) -> float:
-        start = time.perf_counter()
-        call()
-        return time.perf_counter() - start
+    def _copy(self) -> None:
+        self.target.copy_(self.source)
 
     def results(self, machine: str, versions: str, code: str, mode: str) -> list[Result]:
         """To be stored beside the rows."""
@@ -54,6 +56,8 @@ class Machine:
             Result(*about, threads, mode, ROW, COPY, SIZE, 1e6 * statistics.median(times), 1, 1, 1, 0, 2 * COPIED)
             for threads, times in self.copies.items()
         ]
+        if not self.speed_up:
+            return found
         low, middle, high = quartiles(self.speed_up)
         return [*found, Result(*about, self.threads, mode, ROW, ARITHMETIC, "speed-up", 0, middle, low, high)]
 
@@ -80,7 +84,7 @@ def about_machine(results: Sequence[Result]) -> str:
     """A sentence on the machine, for the text beside a table."""
     threads = max(result.threads for result in results)
     said = f"A large copy moves {bandwidth(results, threads) / 1e3:.1f} GB/s, counted as read and written"
-    if threads > 1:
+    if any(result.case == ARITHMETIC for result in results) and threads > 1:
         of = speed_up(results)
         said += (
             f" ({bandwidth(results, 1) / 1e3:.1f} with one thread); arithmetic in registers is {of.ratio:.2f} times as"

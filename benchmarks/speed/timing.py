@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .clocks import CLOCKS, WARM_UP, Clock
+from .clocks import cpu_seconds as seconds_of
+
 
 class Timing(NamedTuple):
     """One provider's cost.
@@ -31,15 +34,17 @@ class Timing(NamedTuple):
     high: float
 
 
-def compare(work: Mapping[str, Callable[[], object]], seconds: float, seed: int = 0) -> dict[str, Timing]:
-    """Time each provider for its share of ``seconds``; the first is the baseline."""
-    order, shuffle = list(work), random.Random(seed)
-    numbers = {name: repeats(call) for name, call in work.items()}
+def compare(
+    work: Mapping[str, Callable[[], object]], seconds: float, seed: int = 0, device: str = "cpu"
+) -> dict[str, Timing]:
+    """Time each provider on a device for its share of ``seconds``; the first is the baseline."""
+    order, shuffle, clock = list(work), random.Random(seed), CLOCKS[device]
+    numbers = {name: repeats(call, clock=clock, warm_up=WARM_UP[device]) for name, call in work.items()}
     times: dict[str, list[float]] = {name: [] for name in work}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times[order[0]]) < 5:
         for name in shuffle.sample(order, len(order)):
-            times[name].append(seconds_of(work[name], numbers[name]))
+            times[name].append(clock(work[name], numbers[name]))
     base = times[order[0]]
     found = {}
     for name, values in times.items():
@@ -49,19 +54,14 @@ def compare(work: Mapping[str, Callable[[], object]], seconds: float, seed: int 
     return found
 
 
-def seconds_of(call: Callable[[], object], number: int) -> float:
-    """The mean of so many calls."""
-    start = time.perf_counter()
-    for _ in range(number):
-        call()
-    return (time.perf_counter() - start) / number
-
-
-def repeats(call: Callable[[], object], least: float = 2e-3) -> int:
+def repeats(call: Callable[[], object], least: float = 2e-3, clock: Clock = seconds_of, warm_up: float = 0.0) -> int:
     """Calls that together take long enough to be timed; the first ones warm up (and compile)."""
     call()
+    end = time.perf_counter() + warm_up
+    while time.perf_counter() < end:
+        clock(call, 1)
     for _ in range(3):
-        once = seconds_of(call, 1)
+        once = clock(call, 1)
         if once > 50 * least:
             return 1
     return max(1, min(200, round(least / max(once, 1e-7))))

@@ -1,5 +1,7 @@
 """The pages on speed, written from a made-up store in which geonorm takes half the time of torch's layers."""
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks import performance, speed
@@ -46,3 +48,25 @@ def test_every_page_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert "**0 of " in tables["limits.md", "benchmark: limits"]
     assert "0.50 (φ=1.5), 0.50 (φ learned)" in tables["limits.md", "benchmark: limits"]
+
+
+def test_gpus_are_shown_beside_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The newest run of each, short or full; without any, the page says so."""
+    monkeypatch.setattr(performance, "GPUS", tmp_path / "results_gpu.csv")
+    assert performance.by_gpu() == "No measurement has been sent yet.\n"
+    for machine, code, took in (
+        ("one GPU", "2026-01-01", 9.0),
+        ("one GPU", "2026-01-02", 2.0),
+        ("two", "2026-01-02", 3.0),
+    ):
+        about = (machine, "geonorm 1, torch 2", code, 8, "short", "BatchNorm2d, guard", "(1, 2)")
+        speed.append(
+            [Result(*about, "torch", 1.0, 1.0, 1.0, 1.0), Result(*about, NATIVE, took, took, took, took)],
+            performance.GPUS,
+        )
+    assert (
+        performance.by_gpu()
+        .splitlines()[0]
+        .endswith("| one GPU, torch 2, code of 2026-01-02 | two, torch 2, code of 2026-01-02 |")
+    )
+    assert performance.by_gpu().splitlines()[2] == "| BatchNorm2d, guard | 2.00 | 3.00 |"

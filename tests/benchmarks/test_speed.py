@@ -7,10 +7,14 @@ import pytest
 import torch
 
 from benchmarks import speed
+from benchmarks.speed import machine as machine_name
 from benchmarks.speed.cases import CALL, NATIVE, SMALL_MAPS, few
+from benchmarks.speed.clocks import CLOCKS
 from benchmarks.speed.results import Result, code_date, slope
 from benchmarks.speed.roofline import Machine, bandwidth, shares
 from benchmarks.speed.timing import compare, saved_bytes
+from helpers.pretend_cuda import pretend_cuda
+from helpers.slow_cases import slow_except
 
 ABOUT = ("a machine, 2 threads, avx512", "versions", "2026-01-02")
 
@@ -99,6 +103,65 @@ def test_every_case_starts_on_a_few_values(case: speed.Case) -> None:
         call()
     assert set(calls) - {CALL} == {NATIVE}
     assert set(kept) <= {NATIVE}
+
+
+ON_GPU = [case for case in speed.cases(full=False) if not case.row.startswith("ResNet")]
+
+
+QUICK = [case for case in ON_GPU if case.row in ("BatchNorm2d, guard", "PopNorm2d", "evaluation, φ=1.5")]
+
+
+@pytest.mark.parametrize("case", slow_except(QUICK, ON_GPU), ids=lambda case: f"{case.row} {case.name}")
+def test_every_case_starts_on_a_gpu(case: speed.Case) -> None:
+    """All of its providers but compiled ones; operations on two devices would raise."""
+    small = few(case.inputs())
+    plain = [name for name, provider in case.providers.items() if not provider.compiled]
+    with pretend_cuda() as log:
+        calls, kept = case._replace(inputs=lambda: small).only(plain).work("cuda")
+        sent = len(log.sent)
+        for call in calls.values():
+            call()
+    assert sent
+    assert len(log.sent) == sent, "nothing is sent while it is timed"
+    assert list(calls) == plain
+    assert all(kept.values())  # empty in evaluation
+
+
+def test_a_run_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timed by events, after the device has warmed up; stored and shown like a run on the CPU."""
+    case = next(case for case in speed.cases(full=False) if case.row == "BatchNorm2d, guard")
+    small = few(case.inputs())
+    monkeypatch.setattr(speed, "cases", lambda full: [case._replace(inputs=lambda: small)])
+    monkeypatch.setattr(speed, "growth", lambda full, device: [])
+    monkeypatch.setattr("benchmarks.speed.roofline.COPIED", 1 << 20)
+    said: list[str] = []
+    with pretend_cuda() as log:
+        found = speed.run(say=said.append, seconds=0.01, device="cuda")
+        assert {result.machine for result in found} == {machine_name("cuda")}
+    assert log.calls.count(("event",)) == log.calls.count(("synchronize",))  # two of each at a time
+    assert log.calls.count(("synchronize",)) > 20
+    assert {result.threads for result in found} == {torch.get_num_threads()}
+    assert all(result.microseconds <= 1000 for result in found)  # an event of the pretended GPU takes a millisecond
+    copy = next(result for result in found if result.row == "machine")
+    assert copy.microseconds == pytest.approx(100)
+    speed.append(found, tmp_path / "results-cuda.csv")
+    again = speed.read(tmp_path / "results-cuda.csv")
+    assert again[0].machine == "a pretended GPU, geonorm's layers on torch"
+    assert "| BatchNorm2d, guard | 1.00" in speed.table(again)
+    assert "GB/s" in speed.about_machine(again)
+    assert len(said) == 1
+
+
+def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each divides by the number of calls; that of an Apple GPU waits for its queue before and after."""
+    called: list[str] = []
+    monkeypatch.setattr(torch.mps, "synchronize", lambda: called.append("wait"))
+    assert CLOCKS["mps"](lambda: called.append("call"), 3) > 0
+    assert called == ["wait", "call", "call", "call", "wait"]
+    with pretend_cuda() as log:
+        assert CLOCKS["cuda"](lambda: called.append("call"), 4) == pytest.approx(0.00025)
+    assert log.calls == [("synchronize",), ("event",), ("event",), ("synchronize",)]
+    assert set(CLOCKS) == {"cpu", "cuda", "mps"}
 
 
 def test_bytes_that_move() -> None:

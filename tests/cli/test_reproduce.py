@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from geonorm.cli import main
-from studies import studies
+from studies import estimated_hours, studies
+from studies.hours import PATIENCE
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,8 +18,23 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     for study in studies():
         assert study.name in text
         assert study.line in text
+    assert "needs GPUs" not in text
     assert main(["reproduce", "--list", "--json"]) == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == [study.name for study in studies()]
+    listed = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in listed] == [study.name for study in studies()]
+    for one in listed:
+        assert ("paper" in one["minutes"]) != ("gpu" in one["estimated_hours"]), "measured, or estimated"
+
+
+def test_a_gpu_is_named_only_where_it_is_of_use(capsys: pytest.CaptureFixture[str]) -> None:
+    """Small networks on digits take longer there: a step is shorter than the start of its kernels."""
+    main(["reproduce", "--list"])
+    times = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert "on a GPU" not in times["guard-digits"]
+    assert "h on a GPU" in times["augnorm-cifar"]
+    for name, hours in estimated_hours().items():
+        assert ("on a GPU" in times[name]) == (hours["cores"] > PATIENCE)
+        assert hours["gpu"] < hours["cores"] or hours["cores"] <= PATIENCE
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..html.result import Result, figure
 from ..introspect.invariance import Unit
-from ..introspect.observe import as_double, check_readable, double_copy, filled_batches, labelled
+from ..introspect.observe import as_double, check_readable, double_copy, filled_batches, labelled, random_state_restored
 from ..introspect.scale_parts import parts_of, rescale
 from ..robust.accuracy import Accuracy, check_scores, count_correct, wilson
 from ..robust.attacks import bim
@@ -130,7 +130,7 @@ def rescaling(
         raise ValueError("expected scale-invariant weights to rescale (got none); see geonorm.analysis.invariance")
     attack: dict[str, Any] = {"eps": eps, "step": step, "steps": steps, "between": between, "backend": "own"}
     cases = []
-    with torch.random.fork_rng():
+    with random_state_restored(model):
         for has_eps in (True, False):
             plain: _Answers | None = None
             for factor in dict.fromkeys((1.0, *map(float, factors))):

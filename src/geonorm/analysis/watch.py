@@ -22,6 +22,7 @@ from ..introspect.observe import (
     input_of,
     measure_each_batch,
     norms_of,
+    random_state_restored,
     state_restored,
     uncompiled,
 )
@@ -277,7 +278,7 @@ class _Watch(TorchFunctionMode):
             self.unpaired |= set() if by_row else {reading.name}
         if is_frozen(norm) or (self.spheres_once and self.found.batches):
             return
-        with torch.random.fork_rng():
+        with random_state_restored(x):
             normalized = rows_of(norm, normalizer(norm)(x.double(), **options)).double()
         self._see_rows(reading, moments[0], normalized)
         first = reading.effective is None and reading.axes == "batch" and reading.name not in self.unpaired

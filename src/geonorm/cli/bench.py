@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .device import add_device, device_here
 from .parser import Commands, Parser, add_json, print_json
 from .repository import from_repository
 from .terminal import show
@@ -14,6 +15,7 @@ Results of earlier calls stay in the file. Nothing else should run on the machin
 
 examples:
   geonorm bench
+  geonorm bench --device cuda
   geonorm bench --full --json > bench.json
 """
 
@@ -26,6 +28,7 @@ def add(commands: Commands[Parser]) -> None:
         "--full", action="store_true", help="all shapes and peers: a quarter of an hour (default: under one minute)"
     )
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder for results (default: %(default)s)")
+    add_device(parser, "cpu", default="cpu")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -37,11 +40,13 @@ def run(chosen: argparse.Namespace) -> int:
     from ..lab.bars import busy
 
     speed = from_repository("benchmarks.speed", "bench", "bench")
-    with busy("measuring") as say:
-        results = speed.run(chosen.full, say)
-    speed.append(results, chosen.out / "results.csv")
+    device = device_here(chosen.device)
+    with busy(f"measuring on {device}") as say:
+        results = speed.run(chosen.full, say, device=device)
+    file = chosen.out / ("results.csv" if device == "cpu" else f"results-{device}.csv")
+    speed.append(results, file)
     if chosen.json:
         print_json([asdict(result) for result in results])
     else:
-        show(f"{speed.table(results)}\n{speed.about_machine(results)}\nResults: {chosen.out / 'results.csv'}")
+        show(f"{speed.table(results)}\n{speed.about_machine(results)}\nResults: {file}")
     return 0

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .device import add_device
 from .outcome import add_outcome, default_folder, tell
 from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
 from .streams import results_alone
@@ -26,6 +27,7 @@ examples:
   geonorm compare --data cifar10 --model resnet20 --norms bn "augbn(phi=1.5)" --epochs 30 --decay cosine
   geonorm compare recipe.toml --store out/mine.sqlite --workers 4
   geonorm compare --model my_file.py:make_model --data my_file.py:make_data --norms own "aug(phi=1.5)"
+  geonorm compare --data cifar10 --model resnet18 --norms bn guardbn --device cuda
   torchrun --nproc-per-node 2 --no-python geonorm compare recipe.toml --processes 2
 """
 
@@ -65,6 +67,7 @@ def add(commands: Commands[Parser]) -> None:
     fields.add_argument("--decay", metavar="NAME", help="of the learning rate: constant, linear, cosine or step")
     fields.add_argument("--threads", type=int, metavar="N", help="that one process may use")
     fields.add_argument("--processes", type=int, metavar="N", help="that train one model together, under torchrun")
+    add_device(fields, "cpu")
     add_workers(parser)
     parser.add_argument(
         "--store", type=Path, default=Path("out/compare.sqlite"), help="file of results (default: %(default)s)"
@@ -109,6 +112,7 @@ def _recipe(chosen: argparse.Namespace) -> Recipe:
 
     from ..lab.check import check_names
     from ..lab.choices import canonical_spelling, known
+    from ..lab.devices import check_device
     from ..lab.factories import OWN_NORMS, is_own
     from ..lab.recipe import DIGITS, Recipe
 
@@ -120,6 +124,7 @@ def _recipe(chosen: argparse.Namespace) -> Recipe:
             given.setdefault("norms", OWN_NORMS)
         from_scratch = chosen.recipe is None and ("data" in given or "model" in given)
         recipe = replace(Recipe() if from_scratch else Recipe.from_toml(chosen.recipe or DIGITS), **given)
+        check_device(recipe.device)
         check_names(recipe)
         if chosen.baseline is not None:
             chosen.baseline = known(canonical_spelling(chosen.baseline), recipe.norms, "baseline")

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from .device import add_device, device_here
 from .own import add_data_or_shape, add_model, load
 from .parser import Commands, Mistake, Parser, add_json, print_json
 from .streams import results_alone
@@ -30,6 +31,7 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="with --fix, file for the state_dict of the fixed copy"
     )
+    add_device(parser, "where the function puts the model")
     parser.add_argument("--out", type=Path, default=Path("out/diagnose.html"), help="the page (default: %(default)s)")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -45,14 +47,22 @@ def run(chosen: argparse.Namespace) -> int:
     from ..introspect.progress import without_bars
     from ..lab.bars import busy
 
+    device = None if chosen.device is None else device_here(chosen.device)
+    if chosen.device == "mps":
+        raise Mistake("expected --device auto, cpu or cuda (got mps): diagnose needs float64, which MPS does not have")
     with results_alone():
         model, batches = load(chosen)
+        if device is not None:
+            model.to("cpu" if device == "mps" else device)
         with busy("looking at the model"), without_bars():
             found = diagnose(model, batches, synthetic=chosen.data is None, lr=chosen.lr, fix=chosen.fix)
     path = found.to_html(chosen.out)
     if chosen.save is not None and found.fixed is not None:
         chosen.save.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(found.fixed.state_dict(), chosen.save)
+        state = found.fixed.state_dict()
+        for name, value in state.items():  # to be read on any machine
+            state[name] = value.cpu()
+        torch.save(state, chosen.save)
     if chosen.json:
         print_json(found.to_dict())
     else:

@@ -51,7 +51,12 @@ def tell(comparison: Comparison, folder: Path, baseline: str | None, quiet: bool
         "store": str(comparison.store.path),
         "runs": len(comparison.runs),
         "finished": [
-            {**{name: run.choices[name] for name in AXES}, "figures": run.figures, "seconds": run.seconds}
+            {
+                **{name: run.choices[name] for name in AXES},
+                "figures": run.figures,
+                "seconds": run.seconds,
+                "device": run.device,
+            }
             for run in comparison.finished()
         ],
     }

@@ -81,7 +81,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Declare the option that all commands that train share."""
     parser.add_argument(
-        "--workers", type=_workers, metavar="N", help="trainings at a time, or ray (default: one for each core)"
+        "--workers", type=_workers, metavar="N", help="trainings at a time, or ray (default: one for each core, or GPU)"
     )
 
 

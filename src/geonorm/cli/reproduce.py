@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
+from .device import add_device, device_here
 from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
 from .repository import from_repository
 from .terminal import show
@@ -39,6 +38,7 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument("--preset", default="laptop", choices=("laptop", "paper"), help="(default: %(default)s)")
     parser.add_argument("--smoke", action="store_true", help="a minimal run on synthetic data, to show that it works")
     parser.add_argument("--seeds", type=int, metavar="N", help="number of seeds, instead of the preset's")
+    add_device(parser, "cpu", default="cpu")
     add_workers(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("out/reproduce"), help="folder for results and pages (default: %(default)s)"
@@ -52,11 +52,12 @@ def run(chosen: argparse.Namespace) -> int:
     studies = studies_of_the_papers()
 
     if chosen.list:
-        return _list(studies.studies(), chosen.json)
+        return _list(studies, chosen.json)
     if chosen.study is None:
         raise Mistake("expected the NAME of a study; see geonorm reproduce --list")
     if chosen.seeds is not None and chosen.seeds < 1:
         raise Mistake(f"expected --seeds to be a number from 1 (got {chosen.seeds})")
+    device = device_here(chosen.device)
     try:
         studies.study(chosen.study)
     except ValueError as error:
@@ -65,6 +66,7 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.study,
         chosen.preset,
         smoke=chosen.smoke,
+        device=device,
         seeds=chosen.seeds,
         folder=chosen.out,
         workers=chosen.workers,
@@ -86,23 +88,35 @@ def studies_of_the_papers() -> ModuleType:
     return from_repository("studies", "reproduce", "reproduce STUDY=NAME")
 
 
-def _list(known: Sequence[Any], as_json: bool) -> int:
+def _list(studies: ModuleType, as_json: bool) -> int:
     from ..html.text import table
 
+    known = studies.studies()
     if as_json:
         print_json(
             [
-                {**{key: getattr(one, key) for key in ("name", "line", "source")}, "minutes": dict(one.minutes)}
+                {
+                    **{key: getattr(one, key) for key in ("name", "line", "source")},
+                    "minutes": dict(one.minutes),
+                    "estimated_hours": studies.estimated_hours().get(one.name, {}),
+                }
                 for one in known
             ]
         )
         return 0
-    rows = [[one.name, *[_time(one.minutes.get(preset)) for preset in ("laptop", "paper")], one.line] for one in known]
+    rows = [
+        [
+            one.name,
+            _time(one.minutes["laptop"]),
+            _time(one.minutes["paper"]) if "paper" in one.minutes else studies.paper_time(one.name),
+            one.line,
+        ]
+        for one in known
+    ]
     show("\n".join(table(["study", "laptop", "paper", "what it shows"], rows)))
+    show(f"\n{studies.ABOUT_HOURS}")
     return 0
 
 
-def _time(minutes: float | None) -> str:
-    if minutes is None:
-        return "needs GPUs"
+def _time(minutes: float) -> str:
     return f"{minutes:g} min" if minutes < 120 else f"{minutes / 60:g} h"

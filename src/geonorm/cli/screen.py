@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .device import add_device, device_here
 from .own import add_model
 from .parser import Commands, Mistake, Parser, add_json, print_json, where_and_name
 from .streams import results_alone
@@ -32,6 +33,7 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument(
         "--cut", type=float, default=6.0, help="the score above which a sample looks broken (default: %(default)s)"
     )
+    add_device(parser, "where the function puts the model")
     parser.add_argument("--out", type=Path, default=Path("out/screen.html"), help="the page (default: %(default)s)")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -46,8 +48,11 @@ def run(chosen: argparse.Namespace) -> int:
 
     if not 1 <= chosen.cut < float("inf"):
         raise Mistake(f"expected --cut to be a number from 1 (got {chosen.cut})")
+    device = None if chosen.device is None else device_here(chosen.device)
     with results_alone():
         model = loading.load_model(chosen.model, chosen.state)
+        if device is not None:
+            model.to(device)
         with busy("looking at the samples"), without_bars():
             found = screen(model, loading.load_batches(chosen.data), cut=chosen.cut)
             path = found.to_html(chosen.out, loading.load_batches(chosen.data))  # again: a generator is exhausted

@@ -11,7 +11,16 @@ from torch import Tensor, nn
 from .candidate_weights import Weight, candidates, weights_of
 from .graph import trace
 from .known_invariances import Known, known_units
-from .observe import Forward, as_double, check_readable, double_copy, first_batch, outputs, samples_of
+from .observe import (
+    Forward,
+    as_double,
+    check_readable,
+    double_copy,
+    first_batch,
+    outputs,
+    random_state_restored,
+    samples_of,
+)
 from .progress import progress
 
 # With eps this much smaller, its effect is below float64's rounding error for any spread above 1e-6.
@@ -67,7 +76,7 @@ def measure_invariance(
     """Scale each weight in a float64 copy and sort the weights by the effect; see ``analysis.invariance``."""
     check_readable(model, "read the invariances of")
     batch = as_double(first_batch(batches) if forward else samples_of(first_batch(batches), samples))
-    with torch.random.fork_rng():
+    with random_state_restored(model):
         prober = _Prober(double_copy(model, _EPS_FACTOR), double_copy(model), batch, forward)
         graph = trace(model)
         expected = known_units(model, graph, as_trained=True)

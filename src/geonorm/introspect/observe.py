@@ -6,7 +6,7 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeAlias
 
 import torch
@@ -94,6 +94,17 @@ def _is_empty(batch: Any) -> bool:
     return first is not None and first.numel() == 0
 
 
+def random_state_restored(of: nn.Module | Tensor) -> AbstractContextManager[None]:
+    """Restore the random state of the CPU, and of the GPUs that a model or a tensor is on.
+
+    Those of all other GPUs are left alone: to ask for their states would start each of them.
+    """
+    tensors = [of] if isinstance(of, Tensor) else [*of.parameters(), *of.buffers()]
+    used = sorted({tensor.device.index or 0 for tensor in tensors if tensor.device.type == "cuda"})
+    forked: AbstractContextManager[None] = torch.random.fork_rng(used, device_type="cuda")
+    return forked
+
+
 @contextmanager
 def state_restored(model: nn.Module) -> Iterator[None]:
     """Restore modes, buffers, gradients, hooks, attributes and the random state at the end of the context."""
@@ -105,7 +116,7 @@ def state_restored(model: nn.Module) -> Iterator[None]:
         if isinstance(table, dict) and (name in ("_buffers", "_parameters") or name.endswith(("_hooks", "_kwargs")))
     ]
     gradients = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
-    with torch.random.fork_rng():
+    with random_state_restored(model):
         try:
             for module, _ in modules:
                 for name, buffer in module._buffers.items():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from .data import Split
 from .ddp_team import Team
+from .devices import CPU, moved
 from .packed_graphs import PackedGraphs
 
 
@@ -44,13 +45,13 @@ def shuffled(split: Split, size: int, seed: int, epoch: int, team: Team) -> Iter
 
 
 class Inputs:
-    """The inputs of all samples in batches, read again in every iteration."""
+    """The inputs of all samples in batches on a device, read again in every iteration."""
 
-    def __init__(self, split: Split, size: int) -> None:
-        self.split, self.size = split, size
+    def __init__(self, split: Split, size: int, device: torch.device | None = None) -> None:
+        self.split, self.size, self.device = split, size, device or torch.device(CPU)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return (batch.inputs for batch in in_order(self.split, self.size))
+        return (moved(batch.inputs, self.device) for batch in in_order(self.split, self.size))
 
 
 def _batch(split: Split, index: Tensor) -> Batch:

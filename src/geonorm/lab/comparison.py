@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .check import check_at_hand, check_names
+from .devices import check_device
 from .factories import OWN_NORMS, Factories, MakeData, MakeModel, code_of, is_own, name_of
 from .loading import named_object
 from .orchestrate import orchestrate
@@ -56,6 +57,8 @@ def compare(
     skip_nonfinite: bool = Recipe.skip_nonfinite,
     threads: int = Recipe.threads,
     processes: int = Recipe.processes,
+    device: str = Recipe.device,
+    precision: str = Recipe.precision,
     store: str | Path = "out/compare.sqlite",
     workers: int | str = 1,
     watch: Watch | None = None,
@@ -69,7 +72,8 @@ def compare(
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         seeds: how many, or which.
         corruptions, evaluations, folds, epochs, batch_size, optimizer, lr, momentum, weight_decay, decay, milestones,
-            augment, clip_inputs, clip_gradients, skip_nonfinite, threads, processes: as in ``Recipe``.
+            augment, clip_inputs, clip_gradients, skip_nonfinite, threads, processes, device, precision: as in
+            ``Recipe``.
         store: the results file. Its runs are identified by the names and the source of the two functions, but not of
             the code that these call: use another file if that has changed.
         workers: as in ``executors.execute``; several need functions that can be imported.
@@ -113,7 +117,10 @@ def compare(
         skip_nonfinite=skip_nonfinite,
         threads=threads,
         processes=processes,
+        device=device,
+        precision=precision,
     )
+    check_device(recipe.device)
     check_names(recipe)
     comparison = Comparison(tuple(_with_code(recipe, make_model, make_data)), Store(store))
     return _execute(comparison, Factories(make_model, make_data), workers, watch)
@@ -121,6 +128,7 @@ def compare(
 
 def planned(recipe: Recipe, store: str | Path) -> Comparison:
     """The comparison of a recipe, without executing any run; raises if data or functions are missing."""
+    check_device(recipe.device)
     check_names(recipe)
     check_at_hand(recipe)
     own = [named_object(name, what) for what, name in (("model", recipe.model), ("data", recipe.data)) if is_own(name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..surgery import sync
+from .devices import CPU, CUDA
 
 T = TypeVar("T")
 
@@ -28,12 +30,20 @@ class Team:
     size: int = 1
 
     @classmethod
-    def started(cls) -> Team:
-        """The processes that torchrun started, or this one alone."""
+    def started(cls, device: str = CPU) -> Team:
+        """The processes that torchrun started, or this one alone. On CUDA each has a GPU of its own."""
         if not dist.is_torchelastic_launched():
             return cls()
+        if device == CUDA:
+            local, here = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+            if local >= here:
+                raise ValueError(
+                    f"expected a GPU for each process of torchrun on this machine (got {here} for at least {local + 1} "
+                    f"processes): start it with --nproc-per-node {here}"
+                )
+            torch.cuda.set_device(local)
         if not dist.is_initialized():
-            dist.init_process_group("gloo")
+            dist.init_process_group("cpu:gloo,cuda:nccl" if device == CUDA else "gloo")
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property

@@ -18,6 +18,7 @@ from .batches import Inputs, in_order
 from .choices import ATTACKS, REGISTERED, Evaluation
 from .data import DEGRADATIONS, Split, Task, degrade
 from .data.cifar_c import corrupted_images, opened
+from .devices import home_of, moved
 from .train import correct
 
 _BATCH = 256
@@ -57,7 +58,7 @@ def _tested(model: nn.Module, task: Task, split: Split, how: Evaluation, seed: i
     if how.rescaled is not None:
         rescale(model, parts_by_table(model.train()), how.rescaled)
     if how.recalibrated or how.rescaled is not None:
-        recalibrate(model, Inputs(task.train, _BATCH), forward=lambda net, inputs: net(*inputs))
+        recalibrate(model, Inputs(task.train, _BATCH, home_of(model)), forward=lambda net, inputs: net(*inputs))
     if how.name in REGISTERED:
         REGISTERED[how.name].prepare(model, task.train, seed, **how.arguments)
     found: dict[str, Any] = {}
@@ -79,10 +80,8 @@ def _changed(model: nn.Module, split: Split, how: Evaluation, seed: int) -> Spli
         )
     if how.name in ATTACKS:
         torch.manual_seed(seed)
-        parts = [
-            ATTACKS[how.name](model, batch.inputs[0], batch.labels, **how.arguments)
-            for batch in in_order(replace(split, x=x), _BATCH)
-        ]
+        batches = (moved(batch, home_of(model)) for batch in in_order(replace(split, x=x), _BATCH))
+        parts = [ATTACKS[how.name](model, batch.inputs[0], batch.labels, **how.arguments).cpu() for batch in batches]
         return replace(split, x=torch.cat(parts))
     if how.name in REGISTERED:
         return REGISTERED[how.name].change(split)

@@ -13,6 +13,7 @@ from typing import Any
 import torch.multiprocessing as mp
 
 from .ddp_team import Team
+from .devices import CPU, CUDA, count, use_one
 from .extras import require
 from .interrupts import allow_interrupts, interrupts_deferred
 from .recipe import Run
@@ -44,7 +45,7 @@ def execute(
         watch: a function of (run, epoch, figures) that is called after every epoch; in this process only.
     """
     source = Named() if source is None else source
-    team = Team.started()
+    team = Team.started(device_of(runs))
     _check_size(runs, team, workers)
     if team.leads:
         store.add_all(run.choices for run in runs)
@@ -71,14 +72,26 @@ def _check_size(runs: Sequence[Run], team: Team, workers: int | str) -> None:
         raise ValueError(f"expected workers=1 under torchrun, whose processes share every run (got {workers!r})")
 
 
-def default_workers(threads: int) -> int:
-    """The number of processes that the available cores allow, with this many threads each."""
+def device_of(runs: Sequence[Run]) -> str:
+    """The device of some runs; one call executes those of one device."""
+    found = sorted({run.device for run in runs}) or [CPU]
+    if len(found) > 1:
+        raise ValueError(f"expected runs of one device (got {', '.join(found)}); execute those of each by themselves")
+    return found[0]
+
+
+def default_workers(threads: int, device: str = CPU) -> int:
+    """The number of processes that the devices allow: one for each GPU, or as many threads as there are cores."""
+    devices = count(device)
+    if devices is not None:
+        return max(1, devices)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // threads)
 
 
 def _work(number: int, runs: Sequence[Run], path: Path, source: Source, failures: Any) -> None:
     allow_interrupts()
+    use_one(device_of(runs), number)
     try:
         work_through(runs, Store(path), source)
     except (RunsFailed, StoreError) as error:
@@ -141,7 +154,8 @@ def _on_ray(runs: Sequence[Run], store: Store, source: Source, address: str) -> 
         return ""
 
     task = ray.remote(one)
-    found = ray.get([task.options(num_cpus=run["threads"]).remote(run) for run in runs])
+    resources = [{"num_cpus": run["threads"], "num_gpus": int(run.device == CUDA)} for run in runs]
+    found = ray.get([task.options(**given).remote(run) for given, run in zip(resources, runs, strict=True)])
     failures = [text for text in found if text]
     if failures:
         raise RunsFailed("; ".join(failures[:3]))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .bars import say
 from .ddp_team import Team
-from .executors import default_workers, execute
+from .executors import default_workers, device_of, execute
 from .progress import shown
 from .recipe import Run
 from .runner import RunsFailed, Watch
@@ -57,15 +57,17 @@ def orchestrate(
         runs: the runs; duplicates are executed once.
         store: for the results.
         source: makes data and models, as in ``executors.execute``.
-        workers: as in ``executors.execute``; None for as many as there are cores.
+        workers: as in ``executors.execute``; None for as many as there are cores, or GPUs if the runs are on them.
         watch: called after every epoch.
         progress: show progress on stderr.
     """
     runs = list({run.key: run for run in runs}.values())
     keys = {run.key for run in runs}
-    team = Team.started()
+    device = device_of(runs)
+    team = Team.started(device)
     if workers is None:
-        workers = default_workers(max((run["threads"] for run in runs), default=1)) if team.size == 1 else 1
+        threads = max((run["threads"] for run in runs), default=1)
+        workers = default_workers(threads, device) if team.size == 1 else 1
     if not team.leads:
         execute(runs, store, source, workers, watch)
         return Outcome(len(runs), 0, 0, None, leads=False)

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 from ..nn.specs import create_norm, parse_spec
 from .augment import AUGMENTS
-from .choices import canonical_spelling, known, parse_corruption, parse_evaluation, parse_loss
+from .choices import REGISTERED, canonical_spelling, known, parse_corruption, parse_evaluation, parse_loss
+from .devices import CPU, DEVICES, FLOAT32, MPS, PRECISIONS, find_device
 from .extras import require
 from .repository import OF_STUDIES
 from .store import key_of
@@ -78,6 +79,10 @@ class Recipe:
         skip_nonfinite: leave samples with a loss that is not finite out of the mean, and skip the step if none is left.
         threads: threads per process; part of the recipe, because the last digits of sums depend on it.
         processes: how many train one model together, each with a part of every batch; more than one need torchrun.
+        device: where models are trained and tested: ``"cpu"``, ``"cuda"`` or ``"mps"``; ``"auto"`` becomes the first
+            of CUDA, MPS and the CPU that is here. Part of the recipe, because the last digits depend on it.
+        precision: of the forward passes in training: ``"float32"``, or ``"bf16"`` for torch's autocast. Tests are in
+            float32.
 
     Examples:
         >>> from geonorm.lab import Recipe
@@ -110,9 +115,17 @@ class Recipe:
     skip_nonfinite: bool = False
     threads: int = 1
     processes: int = 1
+    device: str = CPU
+    precision: str = FLOAT32
 
     # Fields that older stores do not have: with these values they are not part of a run's key.
-    LATER: ClassVar[Mapping[str, Any]] = {"clip_inputs": 0.0, "clip_gradients": 0.0, "skip_nonfinite": False}
+    LATER: ClassVar[Mapping[str, Any]] = {
+        "clip_inputs": 0.0,
+        "clip_gradients": 0.0,
+        "skip_nonfinite": False,
+        "device": CPU,
+        "precision": FLOAT32,
+    }
     # Norms that are no specs: the source of the runs builds them.
     OTHER_NORMS: ClassVar[tuple[str, ...]] = ()
 
@@ -150,6 +163,10 @@ class Recipe:
         self._check_cures()
         known(self.optimizer, OPTIMIZERS, "optimizer")
         known(self.decay, DECAYS, "decay")
+        object.__setattr__(self, "device", known(find_device(self.device), DEVICES, "device"))
+        known(self.precision, PRECISIONS, "precision")
+        if self.device == MPS:
+            self._check_mps()
         for name in ("data", "model"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"expected {name} to be a name (got {getattr(self, name)!r})")
@@ -166,6 +183,14 @@ class Recipe:
                 "expected the loss 'erm' alone and one process with skip_nonfinite "
                 f"(got {', '.join(self.losses)} and {self.processes})"
             )
+
+    def _check_mps(self) -> None:
+        if self.processes > 1:
+            raise ValueError(f"expected one process with device 'mps' (got {self.processes}); a Mac has one GPU")
+        for text in self.evaluations:
+            how = parse_evaluation(text)
+            if how.recalibrated or how.rescaled is not None or how.name in (*REGISTERED, "pruned"):
+                raise ValueError(f"{text!r} needs float64, which device 'mps' does not have; use the CPU")
 
     def _set_once(self, name: str, values: tuple[Any, ...]) -> None:
         if not values:
@@ -264,6 +289,12 @@ class Run:
     def key(self) -> str:
         """The hash of the choices."""
         return key_of(self.choices)
+
+    @property
+    def device(self) -> str:
+        """Where it is trained. Runs of older stores, which do not say so, were trained on the CPU."""
+        found: str = self.choices.get("device", CPU)
+        return found
 
     def __getitem__(self, name: str) -> Any:
         return self.choices[name]

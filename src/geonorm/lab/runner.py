@@ -20,6 +20,7 @@ from ..introspect.progress import without_bars
 from .choices import parse_corruption, parse_evaluation
 from .data import Task, clipped, load
 from .ddp_team import Team
+from .devices import check_device, described, repeatable
 from .evaluate import check_evaluation, evaluate
 from .factories import as_task, is_own, with_norm
 from .loading import named_object
@@ -93,7 +94,7 @@ def work_through(
         if not team.broadcast(team.leads and store.claim(run.key)):
             continue
         try:
-            with seeded_process(run["seed"]), without_bars():
+            with seeded_process(run["seed"]), without_bars(), repeatable(run.device):
                 execute_run(run, store, source, watch, team)
         except Exception as error:
             store.release(run.key)
@@ -112,6 +113,9 @@ def work_through(
 def execute_run(run: Run, store: Store, source: Source, watch: Watch | None, team: Team) -> None:
     """Execute one run from its last saved state to its result in the store."""
     torch.set_num_threads(run["threads"])
+    check_device(run.device)
+    if team.leads:
+        store.keep_device(run.key, described(run.device))
     task = _prepared(source.task(run), run)
     for text in run["evaluations"]:
         check_evaluation(task, parse_evaluation(text))
@@ -165,7 +169,7 @@ def _saved_state(path: Path, stored: int) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # another kind of file, or damaged: repeat the epochs
         warnings.warn(f"{path} cannot be read ({error}); its run starts over", stacklevel=2)
         return None

@@ -32,6 +32,7 @@ def seeded_process(seed: int) -> Iterator[None]:
     """
     chance = require("numpy", "numpy").random
     before = random.getstate(), chance.get_state(), torch.get_rng_state(), torch.get_num_threads()
+    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     random.seed(seed)
     chance.seed(seed)
     torch.manual_seed(seed)
@@ -42,3 +43,5 @@ def seeded_process(seed: int) -> Iterator[None]:
         chance.set_state(before[1])
         torch.set_rng_state(before[2])
         torch.set_num_threads(before[3])
+        if of_gpus is not None:
+            torch.cuda.set_rng_state_all(of_gpus)

@@ -2,7 +2,8 @@
 
 A *run* is one training with all its settings; its key is a hash of them. The store records which process works on a
 run, a row per epoch, and the final figures. Rows are added, never changed: a run that resumes after a kill writes the
-same rows again, and they must be equal.
+same rows again, and they must be equal. Runs on a device other than the CPU are listed in a table of their own, which
+stores without them do not have.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ _COLUMNS = {
 }
 
 
+_DEVICES = "CREATE TABLE IF NOT EXISTS devices (key TEXT PRIMARY KEY, device TEXT NOT NULL)"
+_CPU = "cpu"  # where all other runs were trained
+
+
 class StoreError(OSError):
     """The store cannot be read or written; the message says why and what to do."""
 
@@ -70,12 +75,14 @@ class Finished(NamedTuple):
         choices: its settings.
         figures: its results.
         seconds: how long it took, over all attempts.
+        device: where it was trained: ``"cpu"``, or the name of a GPU.
     """
 
     key: str
     choices: dict[str, Any]
     figures: dict[str, Any]
     seconds: float
+    device: str = _CPU
 
 
 def key_of(choices: Mapping[str, Any]) -> str:
@@ -190,6 +197,21 @@ class Store:
         with self._open() as file:
             file.execute("DELETE FROM claims WHERE key = ?", (key,))
 
+    def keep_device(self, key: str, device: str) -> None:
+        """Note where a run is trained. Raises if it has epochs from another device, whose numbers differ."""
+        with self._open() as file:
+            before = _devices(file).get(key, _CPU)
+            if device == before:
+                return
+            done = file.execute("SELECT COUNT(*) FROM epochs WHERE key = ?", (key,)).fetchone()[0]
+            if done:
+                raise StoreError(
+                    f"run {key} was begun on {before} ({done} epochs are stored), and this process is on {device}, "
+                    "whose numbers differ: continue it there, or start over in another results file"
+                )
+            file.execute(_DEVICES)
+            file.execute("INSERT OR REPLACE INTO devices VALUES (?, ?)", (key, device))
+
     def epochs(self, key: str, news: Sequence[Epoch]) -> None:
         """Add the figures of epochs, and a sign of life. Epochs already stored must have the same figures."""
         with self._open() as file:
@@ -224,9 +246,9 @@ class Store:
         """All runs that are done, in the order they were registered."""
         query = "SELECT key, choices, figures, seconds FROM runs JOIN results USING (key) ORDER BY runs.rowid"
         with self._open() as file:
-            rows = file.execute(query).fetchall()
+            rows, devices = file.execute(query).fetchall(), _devices(file)
         return [
-            Finished(key, self._value(choices), self._value(figures), seconds)
+            Finished(key, self._value(choices), self._value(figures), seconds, devices.get(key, _CPU))
             for key, choices, figures, seconds in rows
         ]
 
@@ -270,6 +292,13 @@ class Store:
 
 def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=True)
+
+
+def _devices(file: sqlite3.Connection) -> dict[str, str]:
+    """The devices of all runs that were begun elsewhere than on the CPU, by key."""
+    if not file.execute("SELECT 1 FROM sqlite_master WHERE name = 'devices'").fetchone():
+        return {}
+    return dict(file.execute("SELECT key, device FROM devices"))
 
 
 def _is_abandoned(host: str, pid: int, born: str, seen: float) -> bool:

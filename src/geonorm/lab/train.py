@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from .batches import Batch, in_order, shuffled
 from .choices import parse_loss
 from .data import Split, Task
 from .ddp_team import Team
+from .devices import CPU, FLOAT32, forward_context, home_of, moved
 from .footprint import bytes_kept
 
 _TEST_BATCH = 512
@@ -26,27 +28,36 @@ Groups = Callable[[nn.Module], list[dict[str, Any]]]
 Measure = Callable[[nn.Module, Task], dict[str, Any]]
 
 
-class _Hits:
-    """Counts correct samples, several batches at a time, because in small networks every operation takes time."""
+class _Tally:
+    """The loss and the correct samples of an epoch, counted several batches at a time.
+
+    In small networks every operation takes time, and on a GPU to read a figure is to wait for it.
+
+    Attributes:
+        correct: samples of this process that were classified correctly, of the batches counted.
+        loss: the sum over all samples of the batches counted.
+        number: of these samples.
+    """
 
     def __init__(self) -> None:
-        self.counted = 0
-        self.scores: list[Tensor] = []
-        self.labels: list[Tensor] = []
+        self.correct, self.loss, self.number = 0, 0.0, 0
+        self._waiting: list[tuple[Tensor, Tensor, Tensor, int]] = []
 
-    def add(self, scores: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
-        self.scores.append(scores.detach())
-        self.labels.append(labels)
-        if len(self.scores) == _TOGETHER:
+    def add(self, scores: Tensor, labels: Tensor, loss: Tensor, size: int) -> None:
+        """Add a batch: scores and labels of this process, mean loss and size of the whole batch."""
+        self._waiting.append((scores.detach(), labels, loss.detach(), size))
+        if len(self._waiting) == _TOGETHER:
             self.count()
 
-    def count(self) -> int:
-        """The number of correct samples so far."""
-        if self.scores:
-            self.counted += int(_hits(torch.cat(self.scores), torch.cat(self.labels), 1).sum())
-            self.scores, self.labels = [], []
-        return self.counted
+    def count(self) -> None:
+        """Count the batches that wait for it."""
+        if not self._waiting:
+            return
+        scores, labels, losses, sizes = zip(*self._waiting, strict=True)
+        self._waiting = []
+        self.correct += int(_hits(torch.cat(scores), torch.cat(labels), 1).sum())
+        for loss, size in zip(torch.stack(losses).tolist(), sizes, strict=True):
+            self.loss, self.number = self.loss + loss * size, self.number + size
 
 
 class Training:
@@ -71,6 +82,8 @@ class Training:
         groups: Groups | None = None,
         measure: Measure | None = None,
     ) -> None:
+        self.device = torch.device(choices.get("device", CPU))
+        model.to(self.device)
         self.model, self.task, self.choices, self.measure = model, task, choices, measure
         self.team = team or Team()
         self.parallel_model = self.team.wrapped(model)
@@ -95,19 +108,22 @@ class Training:
             rate = of["lr"] * decayed(of["decay"], self.done / of["epochs"], of["milestones"])
             group["lr"] = rate * group.get("share", 1.0)
         once = {} if self.done else self._measured_once()
-        # Dropout draws the same numbers in a resumed epoch, and different ones in each process. The lab trains on the
-        # CPU; torch.manual_seed would also seed other devices, which takes a fifth of the time of a small step.
-        torch.default_generator.manual_seed(2_000_003 * seed + 1_009 * self.team.rank + self.done)
+        # Dropout draws the same numbers in a resumed epoch, and different ones in each process. On the CPU
+        # torch.manual_seed would also seed other devices, which takes a fifth of the time of a small step.
+        seed_all = torch.default_generator.manual_seed if self.device.type == CPU else torch.manual_seed
+        seed_all(2_000_003 * seed + 1_009 * self.team.rank + self.done)
         self.parallel_model.train()
-        total, number, steps, hits = 0.0, 0, 0, _Hits()
+        steps, tally = 0, _Tally()
         for size, batch in shuffled(self.task.train, of["batch_size"], seed, self.done, self.team):
-            total, number = total + self._step(self._augmented(batch), size, hits) * size, number + size
+            # Augmented before they are moved: the same images on every device.
+            self._step(moved(self._augmented(batch), self.device), size, tally)
             steps += 1
+        tally.count()
         self.done += 1
         self.tested = correct(self.model, self.task.test, self.team)
         figures: dict[str, Any] = {
-            "loss": total / max(1, number),
-            "train_accuracy": self.team.sum(hits.count()) / max(1, number),
+            "loss": tally.loss / max(1, tally.number),
+            "train_accuracy": self.team.sum(tally.correct) / max(1, tally.number),
             "accuracy": float(self.tested.double().mean()),
         }
         exponents = learned_exponents(self.model)
@@ -122,29 +138,33 @@ class Training:
         first = next(shuffled(self.task.train, self.choices["batch_size"], self.choices["seed"], 0, self.team), None)
         if first is None or self.team.size > 1:
             return {}
-        return {"bytes_kept": bytes_kept(self.model, first[1])}
+        with self._forward_context():
+            return {"bytes_kept": bytes_kept(self.model, moved(first[1], self.device))}
 
     def _augmented(self, batch: Batch) -> Batch:
         for name in self.choices["augment"]:
             batch = batch._replace(inputs=(AUGMENTS[name](batch.inputs[0]), *batch.inputs[1:]))
         return batch
 
-    def _step(self, batch: Batch, size: int, hits: _Hits) -> float:
-        """One step on this process's part of a batch; returns the loss of the whole batch."""
-        scores = batch.scores(self.parallel_model)
-        if not self.checked:  # once, for a clear error
-            check_scores(scores, batch.labels)
-            self.checked = True
-        loss, whole = self._losses(scores, batch.labels, size)
-        hits.add(scores, batch.labels)
+    def _step(self, batch: Batch, size: int, tally: _Tally) -> None:
+        """One step on this process's part of a batch of this size."""
+        with self._forward_context():
+            scores = batch.scores(self.parallel_model)
+            if not self.checked:  # once, for a clear error
+                check_scores(scores, batch.labels)
+                self.checked = True
+            loss, whole = self._losses(scores, batch.labels, size)
+        tally.add(scores, batch.labels, whole, size)
         if self.skips and not loss.isfinite():  # no sample has a finite loss: skip the step
-            return whole.item()
+            return
         self.optimizer.zero_grad()
         loss.backward()
         if self.largest:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.largest)
         self.optimizer.step()
-        return whole.item()
+
+    def _forward_context(self) -> AbstractContextManager[Any]:
+        return forward_context(self.device, self.choices.get("precision", FLOAT32))
 
     def _losses(self, scores: Tensor, labels: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """The loss of this process's part, to differentiate, and that of the whole batch."""
@@ -164,10 +184,13 @@ class Training:
         return (each * self.team.part(found.weights)).sum() * self.team.size, found.loss
 
     def state(self) -> dict[str, Any]:
-        """Everything that the next epoch depends on."""
+        """Everything that the next epoch depends on; on the CPU, so that it can be read on any machine."""
+        weights = self.model.state_dict()
+        for name, value in weights.items():  # in place: the dict also knows the versions of the layers
+            weights[name] = moved(value, torch.device(CPU))
         return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "model": weights,
+            "optimizer": moved(self.optimizer.state_dict(), torch.device(CPU)),
             "done": self.done,
         }
 
@@ -182,13 +205,14 @@ class Training:
 def correct(model: nn.Module, split: Split, team: Team | None = None, top: int = 1) -> Tensor:
     """Which samples are classified correctly, in evaluation mode; scores that are not finite are wrong.
 
-    Each process of a team tests its part.
+    Each process of a team tests its part, on the device of the model.
     """
-    team = team or Team()
+    team, home = team or Team(), home_of(model)
     model.eval()
     mine = split.take(team.part(torch.arange(len(split)))) if team.size > 1 else split
-    found = [_hits(batch.scores(model), batch.labels, top) for batch in in_order(mine, _TEST_BATCH)]
-    right = torch.cat(found) if found else torch.zeros(0, dtype=torch.bool)
+    batches = (moved(batch, home) for batch in in_order(mine, _TEST_BATCH))
+    found = [_hits(batch.scores(model), batch.labels, top) for batch in batches]
+    right = torch.cat(found).cpu() if found else torch.zeros(0, dtype=torch.bool)
     return team.gather(right.to(torch.uint8), len(split)).bool()
 
 

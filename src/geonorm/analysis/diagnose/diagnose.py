@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from ...introspect.layouts import keeps_statistics
-from ...introspect.observe import Forward, check_readable, filled_batches
+from ...introspect.observe import Forward, check_readable, filled_batches, random_state_restored
 from ..activation_effect import activation_effect
 from ..batch_width import batch_width
 from ..readings import Readings
@@ -64,8 +64,9 @@ def diagnose(
         warning 1 momentum is 0: the running statistics never follow the data
         note 0 its bias has no effect, because the norm after it subtracts the mean; it only costs memory
     """
+    check_readable(model, "diagnose")
     # activation_effect needs gradients, which inference mode does not allow.
-    with torch.inference_mode(False), torch.random.fork_rng():
+    with torch.inference_mode(False), random_state_restored(model):
         kept = [_without_inference_tensors(batch) for batch in itertools.islice(filled_batches(batches), _MOST_BATCHES)]
         found = _diagnose(model, kept, forward, synthetic, lr)
         if fix:
@@ -77,7 +78,6 @@ def diagnose(
 def _diagnose(
     model: nn.Module, batches: list[Any], forward: Forward | None, synthetic: bool, lr: float | None
 ) -> Diagnosis:
-    check_readable(model, "diagnose")
     readings = read(model, batches, forward, strict=False, spheres_once=True)
     missing: dict[str, str] = {}
     widths = effect = None

@@ -11,7 +11,7 @@ from torch import nn
 
 from ...introspect.graph import input_channels, is_operation, output_channels
 from ...introspect.layouts import BOTH, CHANNELS_FIRST, keeps_statistics, own_forward
-from ...introspect.observe import call_model, copy_of, norms_of, uncompiled
+from ...introspect.observe import call_model, copy_of, norms_of, random_state_restored, uncompiled
 from ...introspect.shared_channels import measures_batch
 from ..behaviour import labels_of
 from ..readings import NormReading
@@ -214,7 +214,7 @@ def _variance_ratios(observed: Observations, norms: set[str]) -> dict[str, float
     for norm in by_name.values():
         if hasattr(norm, "_watched"):
             norm.register_forward_pre_hook(hook)
-    with torch.random.fork_rng(), torch.no_grad(), uncompiled():
+    with random_state_restored(twin), torch.no_grad(), uncompiled():
         torch.manual_seed(0)
         for batch in observed.batches:
             (observed.forward or call_model)(twin, batch)
