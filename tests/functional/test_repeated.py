@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 from collections.abc import Callable
@@ -83,6 +84,57 @@ def test_repeated_calls_are_single_ones(
     monkeypatch.setattr(type(alone), "_may_repeat", lambda self: False)
     for mine, batch in zip(found, batches, strict=True):
         assert_equal(mine, step(alone, *batch))
+    assert len(repeats) == 3
+
+
+# Some of their parameters are computed for every call, from those that are learned.
+COMPUTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "shift times center": (lambda: geonorm.PopNorm2d(5, shift="mul"), (4, 5, 3, 2)),
+    "the same, instances": (lambda: geonorm.PopInstanceNorm2d(5, shift="mul"), (4, 5, 3, 2)),
+    "the same, groups": (lambda: geonorm.PopGroupNorm(2, 6, shift="mul"), (4, 6, 3, 2)),
+    "scaled first": (lambda: geonorm.PopGroupNorm(2, 6, order="scale_first"), (4, 6, 3, 2)),
+    "learned, before": (lambda: geonorm.PopInstanceNorm2d(5, learn_phi=True, phi=1.6), (4, 5, 3, 2)),
+    "learned, groups before": (lambda: geonorm.PopGroupNorm(2, 6, learn_phi=True, phi=1.6), (4, 6, 3, 2)),
+}
+
+
+@pytest.mark.parametrize(("make", "shape"), [*LAYERS.values(), *COMPUTED.values()], ids=[*LAYERS, *COMPUTED])
+def test_what_is_learned_is_read_in_every_call(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = made(make)
+    for _ in range(2):
+        step(layer, torch.randn(shape), torch.randn(shape))
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    alone, batch = copy.deepcopy(layer), (torch.randn(shape), torch.randn(shape))
+    found = step(layer, *batch)
+    monkeypatch.setattr(type(alone), "_may_repeat", lambda self: False)
+    assert_equal(found, step(alone, *batch))
+
+
+@every
+def test_paused_statistics(make: Callable[[], nn.Module], shape: tuple[int, ...], repeats: list[torch.Size]) -> None:
+    """As when checkpointing calls a layer again: the same output, kept tensors and gradients, but no update."""
+    layer, batch = made(make), (torch.randn(shape), torch.randn(shape))
+    step(layer, *batch)
+    before = {name: buffer.clone() for name, buffer in layer.named_buffers()}
+    kept: list[list[torch.Size]] = []
+    found = []
+    for paused in (True, False):
+        shapes: list[torch.Size] = []
+        with (
+            geonorm.ops.pause_statistics() if paused else contextlib.nullcontext(),
+            torch.autograd.graph.saved_tensors_hooks(lambda t, s=shapes: (s.append(t.shape), t)[1], lambda t: t),
+        ):
+            found.append(step(layer, *batch)[: 2 + len(list(layer.parameters()))])
+        if paused:
+            for name, buffer in layer.named_buffers():
+                assert torch.equal(buffer, before[name]), name
+        kept.append(shapes)
+    assert_equal(*found)
+    assert kept[0] == kept[1] != []
     assert len(repeats) == 3
 
 

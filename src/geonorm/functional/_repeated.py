@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from .. import ops
 from ..ops import Axes, Incoming, Inputs, KnownCall, LayerTensors, Rule, Running, Saved
@@ -38,10 +39,12 @@ class RepeatedCall(NamedTuple):
         """Whether a call with this x, of the same shape, may run like the first one."""
         if not ops.may_call_directly(x) or not ops.has_kernels():
             return False
-        return not (own.updates and ops.statistics_paused()) and self.kernels.fits(x, own)
+        return self.kernels.fits(x, own)
 
     def run(self, x: Tensor, own: LayerTensors) -> Tensor | None:
         """The output; None if the kernels refuse the data."""
+        if own.updates and ops.statistics_paused():  # as checkpointing does: it compares the tensors kept for backward
+            own = own.without_updates()
         if torch.is_grad_enabled():
             output: Tensor | None = _apply(x, *own.values, self, own)
             return output
@@ -148,6 +151,8 @@ def repeated_call(
     for i, (view, value) in enumerate(zip(of, (x, *values), strict=False)):
         if isinstance(view, Tensor) != isinstance(value, Tensor):
             return None
+        if i and isinstance(value, Tensor) and not isinstance(value, Parameter):
+            return None  # computed for this call: the next one has another
         divided = divisor != 1 and i == 4
         if (
             isinstance(view, Tensor)

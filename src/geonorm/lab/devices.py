@@ -110,11 +110,13 @@ def repeatable(name: str) -> Iterator[None]:
     memory: Any = torch.utils.deterministic
     tries, fills = torch.backends.cudnn.benchmark, memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.benchmark = False  # it chooses algorithms by their time
     memory.fill_uninitialized_memory = False  # all of it is written before it is read
+    if tries:
+        torch.backends.cudnn.benchmark = False  # it chooses algorithms by their time
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(strict, warn_only=only_warns)
-        torch.backends.cudnn.benchmark = tries
+        if tries:
+            torch.backends.cudnn.benchmark = True
         memory.fill_uninitialized_memory = fills

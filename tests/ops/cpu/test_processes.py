@@ -45,7 +45,7 @@ def test_backends() -> None:
     assert run_python(MISSING, GEONORM_BACKEND="auto").stdout.strip() == "torch"
     assert run_python(MISSING, GEONORM_BACKEND="torch").stdout.strip() == "torch"
     wrong = run_python("import torch, geonorm; geonorm.AugBatchNorm1d(3)(torch.randn(5, 3))", GEONORM_BACKEND="cuda")
-    assert "expected GEONORM_BACKEND to be auto, torch or native (got 'cuda')" in wrong.stderr
+    assert "expected GEONORM_BACKEND to be auto, torch, native or triton (got 'cuda')" in wrong.stderr
 
 
 FORK = """

@@ -41,6 +41,10 @@ class LayerTensors(NamedTuple):
         """Whether running statistics or counts change."""
         return self.running is not None or self.guard_counts is not None
 
+    def without_updates(self) -> LayerTensors:
+        """The same for a call that leaves running statistics and counts as they are."""
+        return self._replace(running=None, buffers=library.NO_BUFFERS, guard_counts=None)
+
 
 class KnownCall(NamedTuple):
     """One kind of call. It holds no tensors, so a graph may keep it for backward.
