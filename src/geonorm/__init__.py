@@ -37,7 +37,11 @@ __all__ = [
     "unsync",
 ]
 
-if not _IS_COMMAND:
+_BESIDE_THE_LAYERS = tuple(__all__)
+
+if _IS_COMMAND:
+    del __all__  # `from geonorm import *` in a user's file asks for it, and so imports the layers
+else:
     from . import functional, nn
     from .nn import *  # noqa: F403
     from .surgery import (
@@ -68,8 +72,10 @@ def __getattr__(name: str) -> Any:
 
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
+    if name == "__all__":
+        return __dir__()
     for home in _HOMES:
-        if home == "nn" or name in __all__:
+        if home == "nn" or name in _BESIDE_THE_LAYERS:
             room = import_module(f".{home}", __name__)
             if name in room.__all__:
                 return getattr(room, name)
@@ -78,4 +84,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names, including those that are not imported yet."""
-    return sorted(__all__)
+    from . import nn
+
+    return sorted([*_BESIDE_THE_LAYERS, *nn.__all__])

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -120,6 +121,26 @@ def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_files_of_users_may_import_all(tmp_path: Path) -> None:
+    """In the process of the command, where nothing is imported before it is used."""
+    lines = [
+        "from geonorm import *",
+        "def make_model():",
+        "    convert, screen, functional",
+        "    return AugBatchNorm1d(8)",
+    ]
+    (tmp_path / "mine.py").write_text("\n".join(lines) + "\n")
+    script = (
+        "import sys\n"
+        "sys.argv = ['/somewhere/bin/geonorm', 'summary', '--model', 'mine.py:make_model', '--input-shape', '8']\n"
+        "from geonorm.cli import main\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "AugBatchNorm1d" in done.stdout
 
 
 def test_letters_that_the_output_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
