@@ -140,6 +140,26 @@ def test_tests_mirror_the_modules() -> None:
     assert unmatched == TESTS_ACROSS_MODULES
 
 
+def public_layers() -> list[str]:
+    from geonorm import nn
+    from geonorm.nn._base import NormLayer
+
+    things = {name: getattr(nn, name) for name in nn.__all__}
+    return [name for name, thing in things.items() if isinstance(thing, type) and issubclass(thing, NormLayer)]
+
+
+def test_every_layer_goes_through_the_harness() -> None:
+    from helpers.layer_cases import CASE_NAMES
+
+    assert sorted(CASE_NAMES) == sorted(public_layers())
+
+
+@pytest.mark.parametrize("layer", public_layers())
+def test_every_layer_has_a_place_in_the_docs(layer: str) -> None:
+    stem = layer.removesuffix("1d").removesuffix("2d").removesuffix("3d")
+    assert stem in (ROOT / "docs" / "layers" / "index.md").read_text(encoding="utf-8")
+
+
 def test_contributing_is_short() -> None:
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 80
 
