@@ -9,8 +9,8 @@ from statistics import fmean
 from benchmarks import performance
 from benchmarks.pages import put
 from benchmarks.run import DOCS, KEPT
-from studies.index import all_stored
-from studies.verdicts import FAILS, HOLDS, OWN, UNDECIDED
+from studies.index import count
+from studies.study import PRESETS
 
 README = DOCS.parent / "README.md"
 
@@ -66,10 +66,12 @@ def name(page: str) -> str:
 
 
 def claims() -> str:
-    verdicts = [one for study, found in all_stored(DOCS.parent / "results") for one in study.page(found).verdicts]
-    found = [one.verdict for one in verdicts if one.published != OWN]
-    hold, fail, open_ = (found.count(word) for word in (HOLDS, FAILS, UNDECIDED))
-    return f"{hold} hold, {fail} do not, {open_} are undecided at the scale of two cores"
+    """The counts at both scales."""
+    laptop, paper = (count(DOCS.parent / "results", preset) for preset in PRESETS)
+    said = f"{laptop.holds} hold, {laptop.fails} do not, {laptop.undecided} undecided at the scale of two cores; "
+    said += f"{paper.holds} hold, {paper.fails} do not, {paper.undecided} undecided at the papers' scale"
+    untested = laptop.untested + paper.untested
+    return said + (f"; {untested} cannot be tested here" if untested else "")
 
 
 def found_faults() -> str:
