@@ -44,8 +44,8 @@ LAPTOP = replace(
     epochs=15,  # the rate falls after 8 and after 12 of them: 16/30 and 24/30
 )
 
-# The paper's figures of training losses have no numbers. Their axes start at 0 and must reach ln C, the loss of
-# guessing among C classes. Curves can be told apart if they are two widths of a line apart, a fiftieth of the height ...
+# The paper's figures of training losses have no numbers. Their axes must reach ln C, the loss of guessing among C
+# classes. Two curves can be told apart if they are two widths of a line apart, a fiftieth of that height ...
 _VISIBLE = 1 / 50
 # ... and a reader calls curves close that stay within a twentieth of the height.
 _CLOSE = 1 / 20
