@@ -54,12 +54,12 @@ _CLASSES = {"laptop": 10, "paper": 100}
 
 def visible(preset: str) -> float:
     """The smallest difference of training losses that a figure of the paper could show."""
-    return _VISIBLE * guessing(preset)
+    return round(_VISIBLE * guessing(preset), 3)
 
 
 def close(preset: str) -> float:
     """The difference of training losses up to which curves in a figure are close."""
-    return _CLOSE * guessing(preset)
+    return round(_CLOSE * guessing(preset), 3)
 
 
 def guessing(preset: str) -> float:

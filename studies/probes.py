@@ -17,6 +17,7 @@ from geonorm.lab.data import Task
 from geonorm.lab.devices import home_of, moved
 
 from .curvature_probes import arrival, sharpness, slopes
+from .theorem_probes import descent, norm_steps
 
 _LOOKED_AT = 512  # training samples
 _GAPS = ("gamma_gap", "gamma_share", "beta_gap", "gamma_gap_unit", "gamma_share_unit", "beta_gap_unit")
@@ -76,4 +77,6 @@ PROBES: dict[str, Probe] = {
     "sharpness": sharpness,
     "arrival": arrival,
     "slopes": slopes,
+    "norm_steps": norm_steps,
+    "descent": descent,
 }
