@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from geonorm.lab.choices import known
 from geonorm.lab.data import Task
@@ -30,14 +31,16 @@ class StudyRecipe(Recipe):
         weight_scale: factor on the initial weights of convolutions and linear layers.
         weights_as_kappa: imitate this κ of POP-Norm by weights: those after a POP-Norm start at w/κ and learn at the
             rate lr/κ² with weight_decay·κ².
+        own_statistics: with several processes, normalize the part of a batch on each of them by itself.
         probes: measurements inside the model after every epoch, see ``studies.probes``.
     """
 
     weight_scale: float = 1.0
     weights_as_kappa: float = 1.0
+    own_statistics: bool = False
     probes: tuple[str, ...] = ()
 
-    LATER: ClassVar[Mapping[str, Any]] = {**Recipe.LATER, "weights_as_kappa": 1.0}
+    LATER: ClassVar[Mapping[str, Any]] = {**Recipe.LATER, "weights_as_kappa": 1.0, "own_statistics": False}
     OTHER_NORMS: ClassVar[tuple[str, ...]] = (NEWTON,)
 
     def __post_init__(self) -> None:
@@ -55,12 +58,21 @@ class StudyRecipe(Recipe):
 
 
 @dataclass(frozen=True)
+class OwnStatistics(Team):
+    """Processes whose norms do not share statistics, as with torch's BatchNorm. Tests use those of the first one."""
+
+    def wrapped(self, model: nn.Module) -> nn.Module:
+        """The model to call in training: gradients are averaged."""
+        return model if self.size == 1 else DistributedDataParallel(model)
+
+
+@dataclass(frozen=True)
 class StudySource(Named):
     """Data and models by the names in the run, with the settings of studies applied."""
 
     def model(self, run: Run, task: Task) -> nn.Module:
         """The model, with its initial weights scaled."""
-        plain = {name: value for name, value in run.choices.items() if name != "weights_as_kappa"}
+        plain = {name: value for name, value in run.choices.items() if name not in _OURS}
         model = super().model(Run(plain | dict(FORMER)), task)
         _scale_weights(model, run["weight_scale"])
         return model
@@ -74,6 +86,8 @@ class StudySource(Named):
     def training(self, run: Run, task: Task, team: Team) -> Training:
         """The training, with weights that imitate κ and with the probes."""
         kappa = run.choices.get("weights_as_kappa", 1.0)
+        if run.choices.get("own_statistics", False):
+            team = OwnStatistics(team.rank, team.size)
 
         def groups(model: nn.Module) -> list[dict[str, Any]]:
             return _imitating_kappa(model, kappa, run["weight_decay"])
@@ -82,6 +96,9 @@ class StudySource(Named):
             return {name: PROBES[name](model, task) for name in run["probes"]}
 
         return Training(self.model(run, task), task, run.choices, team, groups, measure)
+
+
+_OURS = ("weights_as_kappa", "own_statistics")  # settings that the lab does not know
 
 
 def _scale_weights(model: nn.Module, factor: float) -> None:
