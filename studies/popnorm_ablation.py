@@ -209,7 +209,7 @@ def _judged(results: Results, claim: Claim, activations: Sequence[str], sigmoids
     if not one or not other:
         return []
     names = [ACTIVATIONS[activation] for activation in activations]
-    where = f", mean of {len(names)} activations" if len(names) == len(ACTIVATIONS) else ""
+    where = ", mean of three activations" if len(names) == len(ACTIVATIONS) else ""
     words = f"{claim.words}{where}" if where else f"{' and '.join(names)}: {claim.words}"
     near = close(results.preset)
     least = near if claim.is_much else visible(results.preset)

@@ -47,12 +47,12 @@ def parts() -> dict[str, StudyRecipe]:
             lr=0.05,
         )
     }
+    rates = {}
     for activation in ACTIVATIONS:
         own = replace(_NETWORK, model_options={**_NETWORK.model_options, "activation": activation})
         found[activation + _INPUTS] = replace(own, probes=("norm_steps",))
-        for rate in _RATES:
-            found[_at(activation, rate)] = replace(own, norms=(NONE, BATCH, POP), lr=rate)
-    return found
+        rates |= {_at(activation, rate): replace(own, norms=(NONE, BATCH, POP), lr=rate) for rate in _RATES}
+    return found | rates
 
 
 def _at(activation: str, rate: float) -> str:
