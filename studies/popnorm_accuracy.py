@@ -202,8 +202,8 @@ _DIFFERS = f"""\
   tested as: higher on average.
 - Least differences of interest are half of those in Table 1, or in its words. *Fairly close* is said of means of up to
   1.5 points below ReLU, *heavily discounted* of 2.2 points and more; we test whether sigmoid and tanh stay within 2.
-- Accuracies are those with running statistics, as usual. The last but one column first recomputes them on the training
-  images.
+- Accuracies are those with running statistics, as usual. *Statistics recomputed*: on the training images, after the
+  training; without a verdict.
 {SHARED}"""
 
 STUDY = Study(

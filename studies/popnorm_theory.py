@@ -177,7 +177,7 @@ def _slope_table(results: Results) -> Table:
     return Table("Slopes against log κ", heads, rows, "κ of one POP-Norm moved to 1, 4 and 16, after every epoch.")
 
 
-_LAYERS = {"the first layer": 0, "an inner layer": 1, "the last layer": -1}
+_LAYERS = {"the first layer": 0, "the second layer": 1, "the third layer": 2, "the last layer": 3}
 
 
 def _slopes(results: Results, activation: str, layer: int, kind: str) -> dict[Pair, float]:
