@@ -158,7 +158,7 @@ STUDY = Study(
     name="popnorm-kappa",
     line="POP-Norm with κ = 1, 4 and 16 under sigmoid, tanh and ReLU, and κ imitated by initial weights and rates",
     source="POP-Norm, Figure 2 and Remark 2",
-    minutes={"laptop": 5},
+    minutes={"laptop": 10},
     plan=plan,
     read=read,
     curves=("loss", "train_accuracy"),
