@@ -49,7 +49,7 @@ def parts() -> dict[str, StudyRecipe]:
             lr=0.05,
         )
     }
-    rates = {}
+    rates: dict[str, StudyRecipe] = {}
     for activation in ACTIVATIONS:
         own = replace(_NETWORK, model_options={**_NETWORK.model_options, "activation": activation})
         found[activation + _INPUTS] = replace(own, probes=("norm_steps",))
