@@ -34,29 +34,25 @@ MAIN = {
         ("augnorm-corruptions", "AugNorm, φ=1.5 is more accurate than BatchNorm on worse images"),
     ],
     "popnorm": [
-        ("popnorm-accuracy", "CIFAR-10, small VGG-16, Sigmoid: POP-Norm is more accurate than BatchNorm"),
-        (
-            "popnorm-accuracy",
-            "Sigmoid, mean over sets and networks, statistics recomputed after training: "
-            "POP-Norm is more accurate than BatchNorm",
-        ),
-        ("popnorm-accuracy", "CIFAR-100, small ResNet-20, ReLU: POP-Norm is more accurate than BatchNorm"),
         (
             "popnorm-imagenet",
             "A folder of small images (CIFAR-10's in the stored results), ResNet-18 with a quarter of the channels: "
             "POP-Norm has a higher top-1 accuracy than BatchNorm",
         ),
-        ("popnorm-kappa", "Sigmoid: κ=16 is too much: κ=4 ends with a lower training loss"),
-        (
-            "popnorm-kappa",
-            "Sigmoid: κ=4 ends with a lower training loss than κ=1 with all initial weights/4 and all rates/16",
-        ),
-        ("popnorm-ablation", "Sigmoid: POP-Norm trains faster than BatchNorm"),
-        ("popnorm-theory", "Sigmoid: BatchNorm's mean removal is destroyed (mean²/rms² over 0.5)"),
+        ("popnorm-theory", "POP-Norm stands a larger rate than no normalization, mean of three activations"),
         (
             "popnorm-theory",
-            "Weights of an inner layer: Lipschitz constant proportional to 1/κ² (slope −2), mean of three activations",
+            "At the same weights POP-Norm lowers the condition number of E[xxᵗ], mean of three activations",
         ),
+        (
+            "popnorm-theory",
+            "Weights before another POP-Norm: Lipschitz constant falls as κ grows, mean of three activations",
+        ),
+        (
+            "popnorm-theory",
+            "Sigmoid and Tanh: Lipschitz constant of the gradient lower under POP-Norm, κ=4, than under BatchNorm",
+        ),
+        ("popnorm-theory", "Sigmoid: BatchNorm's mean removal is destroyed (mean²/rms² over 0.5)"),
     ],
     "geometry": [
         ("geometry-growth", "BatchNorm: the weight grows without weight decay"),
