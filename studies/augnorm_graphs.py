@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from .augnorm_graphs_claims import (
-    BROKEN,
     COMPARABLE,
     FASTER,
-    MISSED,
     MOVED,
     OUTPERFORMS,
     POOR,
-    SEEN,
-    ended_in_nan,
-    seen,
     verdicts,
 )
+from .augnorm_graphs_newton import BROKEN, MISSED, ended_in_nan
 from .augnorm_graphs_plan import (
     NEWTON_NORMS,
     NORMS,
@@ -22,7 +18,6 @@ from .augnorm_graphs_plan import (
     PUBLISHED,
     PUBLISHED_TEST,
     REGULAR,
-    REGULAR_NORMS,
     SETS,
     SMALL_BATCHES,
     STEPS,
@@ -30,6 +25,7 @@ from .augnorm_graphs_plan import (
     part_of,
     plan,
 )
+from .augnorm_graphs_regular import SEEN, regular_table
 from .graph_metrics import METRICS
 from .page import Block, Chart, Line, Page, Table, mean_line, spread
 from .results import Results, accuracy
@@ -45,7 +41,7 @@ def read(results: Results) -> Page:
     ordered = [part_of(data, protocol) for protocol in PROTOCOLS for data in SETS]
     folded = [part for part in [*ordered, *parts] if part in parts and part not in _APART]
     blocks: list[Block] = [_folded(results, part) for part in dict.fromkeys(folded)]
-    blocks += [make(results) for part, make in ((SMALL_BATCHES, _newton), (REGULAR, _regular)) if part in parts]
+    blocks += [make(results) for part, make in ((SMALL_BATCHES, _newton), (REGULAR, regular_table)) if part in parts]
     blocks.append(Chart("training", "Training accuracy", "epoch", "accuracy, %", _panels(results)))
     return Page(_DIFFERS, verdicts(results), blocks)
 
@@ -98,19 +94,6 @@ def _newton(results: Results) -> Table:
     return Table("Trainings that end in NaN", ["norm", "solver", "φ", "batches of 8", "batches of 128"], rows, note)
 
 
-def _regular(results: Results) -> Table:
-    rows = []
-    for norm in _norms(results, REGULAR):
-        values = results.values(accuracy(), REGULAR, norm=norm)
-        rows.append([f"`{norm}`", REGULAR_NORMS[norm], spread(values), seen(values)])
-    note = (
-        "Three degrees are the classes, and all nodes of a graph are alike. What is left of a feature μ is (1 − α)μ, "
-        "and its rms over the graph is |(1 − α)μ| too: with α below 1 the norm lets the sign through, and little else. "
-        "The mean is over seeds that made use of it and seeds that did not; the last column counts the first."
-    )
-    return Table("Regular graphs", ["norm", "removes", "accuracy, %", f"seeds over {SEEN:g} %"], rows, note)
-
-
 def _norms(results: Results, part: str) -> list[str]:
     return list(dict.fromkeys(record.choices["norm"] for record in results.of(part)))
 
@@ -133,10 +116,10 @@ _DIFFERS = f"""\
 - Two protocols were run before this one was chosen: *constant rate* lacks the falling rate, and *GraphNorm's code* has
   that code's 4 convolutions and dropout 0.5. They are shown without verdicts. Neither decided any claim on accuracy.
 - The `laptop` preset has MUTAG alone, 100 epochs instead of 400, and 25 instead of 100 with batches of 8.
-- The paper says that its figures are the "best averaged validation accuracy": the epoch where the mean over the folds is
-  best, which is the metric of the claims. Its figures look more like those of the best epoch of each fold. Both choose
-  an epoch by the samples they test on; the mean of the last quarter and the last epoch with recomputed statistics do
-  not. These three are further figures.
+- The paper says that its figures are the "best averaged validation accuracy". That is the epoch where the mean over
+  the folds is best, the metric of the claims. Its figures look more like those of the best epoch of each fold. Both
+  choose an epoch by the samples they test on; the mean of the last quarter and the last epoch with recomputed
+  statistics do not. These three are further figures.
 - The unit of a test is a split into ten folds, of which the paper has one. It speaks of all sets at once, so the
   difference is the mean over the sets, each with its own number of splits. All splits are of the same graphs: a verdict
   is about these three sets and no others.

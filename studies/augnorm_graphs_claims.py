@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
+from .augnorm_graphs_newton import of_newton
 from .augnorm_graphs_plan import (
     BATCH,
     CODE,
@@ -16,23 +17,18 @@ from .augnorm_graphs_plan import (
     NORMS,
     OVER_BATCH,
     PROTOCOLS,
-    REGULAR,
     SETS,
-    SMALL_BATCHES,
-    STEPS,
-    WHOLE,
-    WHOLE_BATCHES,
     part_of,
 )
+from .augnorm_graphs_regular import of_regular_graphs
 from .graph_metrics import BEST, METRICS, Metric, by_split, rise, top
 from .page import spread
-from .results import Pair, Record, Results, accuracy
+from .results import Pair, Results
 from .verdicts import (
     OWN,
     Answer,
     Gap,
     Verdict,
-    above,
     below,
     better,
     explored,
@@ -48,9 +44,6 @@ COMPARABLE = 1.3  # those 1.28: the paper calls them outperforming, so a norm th
 POOR = 0.6  # half of 1.13, by which Table 2 has a learned φ below φ=1.5
 FASTER = 1.0  # of training accuracy, over all epochs: Figure 2 has no figures, and less can hardly be seen in a chart
 REACHED = 99.5  # per cent: is shown as 100
-BROKEN = 10.0  # per cent of trainings that end in NaN: one fold of ten
-MISSED = 5.0  # per cent of channels: eight steps are enough if they are for 19 channels of 20
-SEEN = 40.0  # per cent of three classes: more than chance
 START, MOVED = 1.5, 0.05  # of a learned φ; a tenth of the way to the median or the mean
 
 _TESTED, _TRAINED = "tested_on_training", "train_accuracy"  # training accuracy after each epoch, and during it
@@ -59,7 +52,7 @@ _Judge = Callable[[Gap], Answer]
 
 def verdicts(results: Results) -> list[Verdict]:
     """All verdicts, and further figures without one."""
-    found = [*_of_testing(results), *_of_training(results), *_of_newton(results), *_of_regular_graphs(results)]
+    found = [*_of_testing(results), *_of_training(results), *of_newton(results), *of_regular_graphs(results)]
     return [*found, *_of_phi(results), *_explored(results)]
 
 
@@ -160,38 +153,6 @@ def _of_training(results: Results) -> list[Verdict]:
     return found
 
 
-def _of_newton(results: Results) -> list[Verdict]:
-    """What the paper says of its solver: NaN in small batches, none in large ones, and that eight steps are enough."""
-    found = []
-    learned, fixed = (
-        _broken(results.of(SMALL_BATCHES, norm=norm)) for norm in ("newton_closed", "newton_closed_fixed")
-    )
-    both = _shared([learned, fixed])
-    if both:
-        lows = [low for low in map(_lowest, results.of(SMALL_BATCHES, norm="newton_closed")) if low is not None]
-        ours = f"{_count(learned)} with φ learned, {_count(fixed)} with φ fixed; {_reach(lows)}"
-        answer = better({pair: learned[pair] for pair in both}, {pair: fixed[pair] for pair in both}, BROKEN)
-        claim = "MUTAG, batches of 8: learning φ without bounds makes trainings end in NaN"
-        found.append(Verdict(claim, "§7.2, without figures", ours, *answer))
-    whole = _broken(results.of(WHOLE_BATCHES, norm="newton_closed"))
-    if whole:
-        claim = "MUTAG, batches of 128: no training with a φ learned without bounds ends in NaN"
-        answer = below(whole, BROKEN)
-        found.append(Verdict(claim, "§7.2, of all reported results", f"{_count(whole)}", *answer))
-    missed = {
-        record.pair: 100 * float(record.curve["eight_steps"][-1]["missed"])
-        for record in results.of(STEPS)
-        if record.curve.get("eight_steps")
-    }
-    if missed:
-        ours = f"{spread(missed)} % of the channels of a trained network end further away"
-        claim = (
-            f"MUTAG, φ=1.5: eight Newton steps come as close as float16 can tell, in all but {MISSED:g} % of channels"
-        )
-        found.append(Verdict(claim, "§4.1: “around 8 iterations”", ours, *below(missed, MISSED)))
-    return found
-
-
 def _of_phi(results: Results) -> list[Verdict]:
     """Where a learned φ goes; the paper suspects low values."""
     gaps, said = [], []
@@ -209,55 +170,6 @@ def _of_phi(results: Results) -> list[Verdict]:
         return []
     answer = positive(pooled([one for one in gaps if one.number > 1]), MOVED)
     return [Verdict(f"A learned φ falls below its start, {START:g}", OWN, "; ".join(said), *answer)]
-
-
-def _of_regular_graphs(results: Results) -> list[Verdict]:
-    found = []
-    for claim, end, published, judge in (
-        ("removing the whole mean of each graph erases its features: under", WHOLE, "§2, of GraphNorm", below),
-        ("a learned share of the mean, from 1, keeps some: over", "", OWN, above),
-        ("a learned share of the mean, from 0.5, keeps some: over", "(alpha=0.5)", OWN, above),
-    ):
-        values = results.values(accuracy(), REGULAR, norm=f"graphnorm{end}")
-        if values:
-            ours = f"{spread(values)}; {seen(values)} seeds over {SEEN:g} %"
-            title = f"Regular graphs: {claim} {SEEN:g} % right"
-            found.append(Verdict(title, published, ours, *judge(values, SEEN)))
-    return found
-
-
-def seen(values: dict[Pair, float]) -> str:
-    """How many seeds classify better than by chance."""
-    return f"{sum(value > SEEN for value in values.values())} of {len(values)}"
-
-
-def ended_in_nan(record: Record) -> bool:
-    """Whether a training ended in NaN: its scores are, so that no training sample is classified correctly."""
-    return float(record.curve["train_accuracy"][-1]) == 0
-
-
-def _broken(records: list[Record]) -> dict[Pair, float]:
-    """100 for every training that ended in NaN, else 0; each counts by itself, so folds are numbered as seeds."""
-    return {
-        (100 * record.choices["seed"] + (record.choices["fold"] or 0), None): 100.0 * ended_in_nan(record)
-        for record in records
-    }
-
-
-def _count(broken: dict[Pair, float]) -> str:
-    return f"{sum(value > 0 for value in broken.values())} of {len(broken)}"
-
-
-def _lowest(record: Record) -> float | None:
-    """The lowest φ of a training after any epoch in which all were finite."""
-    known = [one["lowest"] for one in record.curve.get("exponents", []) if one is not None]
-    return min(known, default=None)
-
-
-def _reach(lows: Sequence[float]) -> str:
-    if not lows:
-        return "φ was NaN after the first epoch"
-    return f"φ was at most 1 in {sum(low <= 1 for low in lows)} of {len(lows)}, lowest {min(lows):.2f}"
 
 
 def _shared(columns: Sequence[dict[Pair, float]]) -> list[Pair]:
