@@ -22,7 +22,7 @@ _LOOKED_AT = 512  # training samples
 _SURE = 60  # halvings of an interval: more than float64 has digits
 
 
-def tested_on_training(model: nn.Module, task: Task) -> float:
+def accuracy_on_training(model: nn.Module, task: Task) -> float:
     """Accuracy on the training samples in evaluation mode: without dropout, and with running statistics."""
     return float(correct(model, task.train).double().mean())
 

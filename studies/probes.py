@@ -17,7 +17,7 @@ from geonorm.lab.data import Task
 from geonorm.lab.devices import home_of, moved
 
 from .curvature_probes import arrival, sharpness, slopes
-from .exponent_probes import eight_steps, exponents, tested_on_training
+from .exponent_probes import accuracy_on_training, eight_steps, exponents
 
 _LOOKED_AT = 512  # training samples
 _GAPS = ("gamma_gap", "gamma_share", "beta_gap", "gamma_gap_unit", "gamma_share_unit", "beta_gap_unit")
@@ -77,7 +77,7 @@ PROBES: dict[str, Probe] = {
     "sharpness": sharpness,
     "arrival": arrival,
     "slopes": slopes,
-    "tested_on_training": tested_on_training,
+    "tested_on_training": accuracy_on_training,
     "exponents": exponents,
     "eight_steps": eight_steps,
 }

@@ -10,7 +10,7 @@ import torch
 
 from geonorm.lab.data import load
 from geonorm.lab.models import create_model
-from studies.exponent_probes import eight_steps, exponents, tested_on_training
+from studies.exponent_probes import accuracy_on_training, eight_steps, exponents
 from studies.models.newton import NewtonNorm
 from studies.probes import PROBES, invariant_lengths, moments
 
@@ -63,7 +63,7 @@ def test_training_accuracy_in_evaluation_mode() -> None:
     model = create_model("mlp", "bn", input_shape=TASK.input_shape, hidden=16).eval()
     with torch.no_grad():
         best = model(TASK.train.x).argmax(1)
-    assert tested_on_training(model, TASK) == pytest.approx(float((best == TASK.train.y).double().mean()))
+    assert accuracy_on_training(model, TASK) == pytest.approx(float((best == TASK.train.y).double().mean()))
 
 
 def test_the_range_of_learned_exponents() -> None:
