@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ _STEPS = 8
 _SMALLEST = 1e-6  # of a distance, since negative powers of it are needed
 
 
-def newton_center(x: Tensor, phi: Tensor, dims: Sequence[int], steps: int = _STEPS) -> Tensor:
+def newton_center(x: Tensor, phi: Tensor, dims: list[int], steps: int = _STEPS) -> Tensor:
     """The center after some Newton steps from the mean.
 
         y ← y + Σ sgn(x − y)|x − y|^(φ−1) / ((φ − 1) Σ |x − y|^(φ−2))
@@ -30,7 +29,7 @@ def newton_center(x: Tensor, phi: Tensor, dims: Sequence[int], steps: int = _STE
         dims: the dimensions of x to reduce.
         steps: their number; those of the paper are eight.
     """
-    center = x.mean(dims, keepdim=True)
+    center: Tensor = x.mean(dims, keepdim=True)
     for _ in range(steps):
         r = x - center
         size = r.abs() + _SMALLEST
@@ -98,7 +97,8 @@ class NewtonNorm(nn.Module):
         center, variance = self.running_center.view(shape), self.running_var.view(shape)
         if self.training:
             phi = self.phi.view(shape)
-            center = _ClosedForm.apply(x, phi, dims) if self.closed else newton_center(x, phi, dims)
+            make = _ClosedForm.apply if self.closed else newton_center
+            center = make(x, phi, dims)
             variance = (x - center).square().mean(dims, keepdim=True)
             with torch.no_grad():
                 self.running_center.lerp_(center.flatten(), 0.1)
