@@ -18,11 +18,12 @@ from geonorm.lab.devices import home_of, moved
 
 from .curvature_probes import arrival, sharpness, slopes
 from .theorem_probes import descent, norm_steps
+from .exponent_probes import accuracy_on_training, eight_steps, exponents
 
 _LOOKED_AT = 512  # training samples
 _GAPS = ("gamma_gap", "gamma_share", "beta_gap", "gamma_gap_unit", "gamma_share_unit", "beta_gap_unit")
 
-Probe = Callable[[nn.Module, Task], dict[str, Any]]
+Probe = Callable[[nn.Module, Task], Any]
 
 
 def weight_norms(model: nn.Module, task: Task) -> dict[str, float]:
@@ -79,4 +80,7 @@ PROBES: dict[str, Probe] = {
     "slopes": slopes,
     "norm_steps": norm_steps,
     "descent": descent,
+    "tested_on_training": accuracy_on_training,
+    "exponents": exponents,
+    "eight_steps": eight_steps,
 }

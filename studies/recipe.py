@@ -19,7 +19,7 @@ from geonorm.lab.runner import Named
 from geonorm.lab.train import Training
 from geonorm.surgery.placement import is_pre_norm
 
-from .models.newton import NEWTON, NewtonNorm
+from .models.newton import NEWTONS, NewtonNorm
 from .probes import PROBES
 
 
@@ -41,7 +41,7 @@ class StudyRecipe(Recipe):
     probes: tuple[str, ...] = ()
 
     LATER: ClassVar[Mapping[str, Any]] = {**Recipe.LATER, "weights_as_kappa": 1.0, "own_statistics": False}
-    OTHER_NORMS: ClassVar[tuple[str, ...]] = (NEWTON,)
+    OTHER_NORMS: ClassVar[tuple[str, ...]] = tuple(NEWTONS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,8 +79,9 @@ class StudySource(Named):
 
     def norm(self, run: Run) -> str | MakeNorm:
         """The norm for a network of the lab."""
-        if run["norm"] == NEWTON:
-            return lambda channels: NewtonNorm(channels, learned=True)
+        if run["norm"] in NEWTONS:
+            learned, closed = NEWTONS[run["norm"]]
+            return lambda channels: NewtonNorm(channels, learned=learned, closed=closed)
         return super().norm(run)
 
     def training(self, run: Run, task: Task, team: Team) -> Training:

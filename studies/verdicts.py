@@ -68,12 +68,14 @@ class Gap(NamedTuple):
         mean: of the differences; NaN without pairs.
         error: standard error of the mean; NaN for fewer than two pairs, 0 if all differences are the same.
         counted: what a pair is called.
+        freedom: degrees of freedom of the error; NaN for the usual ones, one fewer than pairs.
     """
 
     number: int
     mean: float
     error: float
     counted: str = "pairs"
+    freedom: float = math.nan
 
     def p_above(self, bound: float) -> float:
         """The probability of a mean at least this high if the true difference is at most the bound."""
@@ -88,7 +90,11 @@ class Gap(NamedTuple):
             return math.nan
         if self.error == 0:
             return 0.0 if distance < 0 else 1.0
-        return float(require("scipy.special", "scipy").stdtr(self.number - 1, distance / self.error))
+        return float(require("scipy.special", "scipy").stdtr(self._freedom, distance / self.error))
+
+    @property
+    def _freedom(self) -> float:
+        return self.number - 1 if math.isnan(self.freedom) else self.freedom
 
     def __str__(self) -> str:
         if not self.number:
@@ -97,7 +103,7 @@ class Gap(NamedTuple):
             return f"difference {self.mean:+.2f}, no second one"
         if self.error == 0:
             return f"difference {self.mean:+.2f} in all {self.number} {self.counted}"
-        reach = float(require("scipy.special", "scipy").stdtrit(self.number - 1, 1 - LEVEL)) * self.error
+        reach = float(require("scipy.special", "scipy").stdtrit(self._freedom, 1 - LEVEL)) * self.error
         interval = f"[{self.mean - reach:+.2f}, {self.mean + reach:+.2f}]"
         return f"difference {self.mean:+.2f} {interval}, {self.number} {self.counted}"
 
@@ -114,15 +120,43 @@ def gap(one: Mapping[Pair, float], other: Mapping[Pair, float]) -> Gap:
     return Gap(found.number, found.mean, found.deviation * wider)
 
 
+def pooled(gaps: Sequence[Gap]) -> Gap:
+    """The mean of gaps that were measured independently, such as on several sets, each as often as it could be.
+
+    Every gap has the same weight, whatever its number of pairs; degrees of freedom as in Welch's test.
+
+    Examples:
+        >>> from studies.verdicts import Gap, pooled
+        >>> found = pooled([Gap(10, 1.0, 0.3), Gap(5, 2.0, 0.4)])
+        >>> found.mean, round(found.error, 2), round(found.freedom, 1)
+        (1.5, 0.25, 8.5)
+    """
+    if not gaps:
+        return Gap(0, math.nan, math.nan)
+    number, mean = sum(one.number for one in gaps), sum(one.mean for one in gaps) / len(gaps)
+    squares = [(one.error / len(gaps)) ** 2 for one in gaps]
+    spread = sum(square**2 / (one.number - 1) for square, one in zip(squares, gaps, strict=True) if square > 0)
+    freedom = sum(squares) ** 2 / spread if spread else math.nan
+    return Gap(number, mean, math.sqrt(sum(squares)), gaps[0].counted, freedom)
+
+
 def better(one: Mapping[Pair, float], other: Mapping[Pair, float], least: float = 0.0) -> Answer:
     """Whether one is higher than the other: holds above 0; does not hold if it is not higher by ``least`` either."""
-    found = gap(one, other)
+    return positive(gap(one, other), least)
+
+
+def positive(found: Gap, least: float = 0.0) -> Answer:
+    """The same of a gap that is known."""
     return _decided(found, found.p_above(0.0), found.p_below(least), _least(least))
 
 
 def no_worse(one: Mapping[Pair, float], other: Mapping[Pair, float], margin: float) -> Answer:
     """Whether one is comparable to the other or higher: holds above −margin; does not hold below 0."""
-    found = gap(one, other)
+    return not_negative(gap(one, other), margin)
+
+
+def not_negative(found: Gap, margin: float) -> Answer:
+    """The same of a gap that is known."""
     return _decided(found, found.p_above(-margin), found.p_below(0.0), f"margin −{margin:g}")
 
 

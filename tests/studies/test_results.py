@@ -23,6 +23,7 @@ from studies.verdicts import (
     OWN,
     UNDECIDED,
     Answer,
+    Gap,
     Verdict,
     above,
     below,
@@ -31,6 +32,8 @@ from studies.verdicts import (
     explored,
     level,
     no_worse,
+    pooled,
+    positive,
 )
 
 RECIPE = StudyRecipe(norms=("bn", "none"), seeds=(0, 1), epochs=2, batch_size=256)
@@ -213,3 +216,19 @@ def test_folds_are_not_counted_as_independent() -> None:
     assert difference(one, other, shared=1 / 9).high - difference(one, other).mean == pytest.approx(
         math.sqrt(1 + 10 / 9) * (difference(one, other).high - difference(one, other).mean)
     )
+
+
+def test_gaps_of_several_sets_are_pooled_as_in_welch() -> None:
+    """Of two sets: the difference of means in Welch's test, halved."""
+    stats = pytest.importorskip("scipy.stats")
+    one, other = np.array([3.0, 4.0, 6.0, 3.5]), np.array([-1.0, 0.5, 2.0, 1.0, 0.0, 0.2, 0.4])
+    gaps = [Gap(len(x), float(x.mean()), float(x.std(ddof=1) / len(x) ** 0.5)) for x in (one, other)]
+    found = pooled(gaps)
+    welch = stats.ttest_ind(one, -other, equal_var=False)
+    assert found.number == 11
+    assert found.mean == pytest.approx((one.mean() + other.mean()) / 2)
+    assert found.freedom == pytest.approx(welch.df)
+    assert positive(found).p == pytest.approx(welch.pvalue / 2)
+    assert pooled(gaps[:1])[:3] == pytest.approx(gaps[0][:3])
+    assert positive(pooled(gaps[:1])).p == pytest.approx(positive(gaps[0]).p)
+    assert positive(pooled([])).verdict == UNDECIDED

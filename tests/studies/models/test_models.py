@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from geonorm.lab.models import create_model
-from studies.models.newton import NewtonNorm
+from studies.models.newton import NEWTONS, NewtonNorm
 from studies.recipe import StudyRecipe, StudySource
 
 # With BatchNorm and 10 classes, as reported for kuangliu/pytorch-cifar. Its EfficientNet also counts a 1×1 convolution
@@ -37,10 +37,27 @@ def test_densenet_takes_no_norms_on_weights() -> None:
         create_model("densenet121", "wn")
 
 
-def test_newton_is_a_norm_of_studies_alone() -> None:
-    (run,) = StudyRecipe(norms=("newton",), seeds=(0,)).runs()
+@pytest.mark.parametrize("name", NEWTONS)
+def test_newton_is_a_norm_of_studies_alone(name: str) -> None:
+    (run,) = StudyRecipe(norms=(name,), seeds=(0,)).runs()
     source = StudySource()
     model = source.model(run, source.task(run))
     layers = [module for module in model.modules() if isinstance(module, NewtonNorm)]
     assert len(layers) == 2
-    assert all(isinstance(layer.phi, nn.Parameter) for layer in layers)
+    learned, closed = NEWTONS[name]
+    assert all(isinstance(layer.phi, nn.Parameter) == learned and layer.closed == closed for layer in layers)
+
+
+@pytest.mark.parametrize("phi", [1.7, 2.0, 2.6])
+def test_newton_in_closed_form_has_the_derivatives_of_the_center(phi: float) -> None:
+    """Where eight steps converge, recorded steps and closed form agree, for x and for φ."""
+    torch.manual_seed(0)
+    x, push = torch.randn(40, 3).double(), torch.randn(40, 3).double()
+    found = []
+    for closed in (False, True):
+        layer = NewtonNorm(3, phi, learned=True, closed=closed).double()
+        data = x.clone().requires_grad_()
+        (layer(data) * push).sum().backward()
+        assert isinstance(layer.phi, nn.Parameter)
+        found.append((data.grad, layer.phi.grad))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
