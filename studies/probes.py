@@ -15,6 +15,8 @@ from geonorm.introspect.scale_parts import dots, parts_by_table
 from geonorm.lab.batches import in_order
 from geonorm.lab.data import Task
 from geonorm.lab.devices import home_of, moved
+from geonorm.lab.train import correct
+from geonorm.robust import group_accuracy
 
 from .curvature_probes import arrival, sharpness, slopes
 
@@ -69,6 +71,19 @@ def moments(model: nn.Module, task: Task) -> dict[str, list[float | None]]:
     return {name: [record[name] for record in records] for name in _GAPS}
 
 
+def worst_groups(model: nn.Module, task: Task) -> dict[str, float]:
+    """Accuracy of the worst group of the validation and test samples, and of all test samples; empty without groups.
+
+    With these figures an epoch can be chosen by validation samples when the training is over.
+    """
+    found: dict[str, float] = {}
+    for name, split in (("valid", task.valid), ("test", task.test)):
+        if split is not None and split.groups is not None:
+            right = correct(model, split)
+            found |= {name: group_accuracy(right, split.groups).worst, f"{name}_all": float(right.double().mean())}
+    return found
+
+
 PROBES: dict[str, Probe] = {
     "weight_norms": weight_norms,
     "invariant_lengths": invariant_lengths,
@@ -76,4 +91,5 @@ PROBES: dict[str, Probe] = {
     "sharpness": sharpness,
     "arrival": arrival,
     "slopes": slopes,
+    "worst_groups": worst_groups,
 }
