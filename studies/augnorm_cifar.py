@@ -185,24 +185,24 @@ _DIFFERS = f"""\
   momentum 0.9, weight decay 0.0005, five seeds. The paper does not say whether images are augmented; ours are shifted
   and mirrored, as in pytorch-cifar, from which it takes its hyperparameters. It speaks of an 80/20 split; we use the
   official 50,000 and 10,000 images.
-- The `laptop` preset keeps batches, rate, cosine, momentum and weight decay. It trains on 10,000 images of 16×16 pixels,
-  unaugmented, for 5 epochs (395 steps). The networks have fewer channels and blocks: VGG-19 and ResNet-18 an eighth of
-  the width and half of the depth, DenseNet-121 an eighth and a quarter, MobileNet-V2 and EfficientNet-B0 a fifth of the
-  width and 0.3 of the depth. VGG-19 is tested on all 10,000 test images, the others on 5,000 of them. Ten seeds,
-  20 for MobileNet-V2, on which the paper makes a claim of its own.
+- The `laptop` preset keeps batches, rate, cosine, momentum and weight decay. It trains on 10,000 images of 16×16
+  pixels, unaugmented, for 5 epochs (395 steps). The networks have fewer channels and blocks: VGG-19 and ResNet-18 an
+  eighth of the width and half of the depth, DenseNet-121 an eighth and a quarter, MobileNet-V2 and EfficientNet-B0 a
+  fifth of the width and 0.3 of the depth. VGG-19 is tested on all 10,000 test images, the others on 5,000 of them. Ten
+  seeds, 20 for MobileNet-V2, on which the paper makes a claim of its own.
 - These networks are far from the end of what they could learn: they classify about half of the images where the
   published ones classify nine of ten. Our verdicts are about such short trainings.
 - The sizes were chosen with BatchNorm and seed 100 alone. The last epoch counts; nothing is chosen by looking at the
   test images.
 - The paper speaks of most or all networks, so the claims are about their mean, for each seed; single networks are shown
-  below them. A norm matches BatchNorm if it loses less than {LEAST:g} points, half of what the median loses in
-  Table 1; the median is as good if it does not lose as much. On MobileNet-V2 a gain counts from {GAIN:g} points,
-  half of the published one.
+  below them. A norm matches BatchNorm if it loses less than {LEAST:g} points, half of what the median loses in Table 1;
+  the median is as good if it does not lose as much. On MobileNet-V2 a gain counts from {GAIN:g} points, half of the
+  published one.
 - Before the other networks were trained there were results of VGG-19, which are among these means.
 - The paper explains the median's figures by its sparse gradients ("likely"); this is not tested. Where several values
   equal the median, ours spreads its gradient over them.
-- Learned φ and the robust spread are not in the paper's table. The learned φ moves 1/16 as far in a step as one
-  without bounds and stays near 1.5.
+- Learned φ and the robust spread are not in the paper's table. The learned φ moves 1/16 as far in a step as one without
+  bounds and stays near 1.5.
 - The joint geometric median is one point for all channels, which the papers cite and do not use: a norm around it, on
   the small VGG-19, is our question."""
 
