@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 
 from geonorm.lab.data import load
 from geonorm.lab.models import create_model
-from studies.probes import PROBES, invariant_lengths, moments
+from geonorm.lab.train import correct
+from geonorm.robust import group_accuracy
+from studies.probes import PROBES, invariant_lengths, moments, worst_groups
 
 TASK = load("digits")
 
@@ -53,3 +56,15 @@ def test_moments_depend_on_the_size_of_the_weight_but_not_at_length_1() -> None:
     assert after["beta_gap"] == pytest.approx([10 * before["beta_gap"][0]], rel=1e-5)
     for name in ("gamma_gap_unit", "gamma_share_unit", "beta_gap_unit"):
         assert after[name] == pytest.approx(before[name], rel=1e-5)
+
+
+def test_worst_groups_of_validation_and_test_samples() -> None:
+    data = load("subpopulations", train_size=50, test_size=400)
+    model = create_model("mlp", "bn", classes=2, input_shape=data.input_shape, hidden=8).eval()
+    right = correct(model, data.test)
+    assert data.test.groups is not None
+    worst = group_accuracy(right, data.test.groups).worst
+    assert worst_groups(model, data) == {"test": worst, "test_all": float(right.double().mean())}
+    both = worst_groups(model, replace(data, valid=data.test))
+    assert both["valid"] == both["test"] == worst
+    assert not worst_groups(model, TASK), "digits have no groups"
