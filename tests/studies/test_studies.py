@@ -161,6 +161,7 @@ def test_choosing_quotes_the_results() -> None:
     moved = [
         abs(phi - 1.5)
         for record in results.read(STORED / "augnorm-shift" / "laptop.jsonl").records
+        if record.part in ("compas", "adult")  # about 250 steps
         for phi in record.curve.get("phi", [{}])[-1].values()
     ]
     assert max(moved) < 0.001
