@@ -210,7 +210,7 @@ STUDY = Study(
     name="augnorm-cifar",
     line="Networks on CIFAR-10 with BatchNorm, AugNorm at φ=1.5 and the median instead of the mean",
     source="AugNorm on images, Table 1",
-    minutes={"laptop": 60},
+    minutes={"laptop": 35},
     plan=plan,
     read=read,
     curves=("accuracy",),
