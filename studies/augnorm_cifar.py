@@ -196,8 +196,8 @@ _DIFFERS = f"""\
   test images.
 - The paper speaks of most or all networks, so the claims are about their mean, for each seed; single networks are shown
   below them. A norm matches BatchNorm if it loses less than {LEAST:g} points, half of what the median loses in Table 1;
-  the median is as good if it does not lose as much. On MobileNet-V2 a gain counts from {GAIN:g} points, half of the
-  published one.
+  that the median is worse does not hold if, beyond chance, it loses less than that. On MobileNet-V2 a gain counts from
+  {GAIN:g} points, half of the published one.
 - Before the other networks were trained there were results of VGG-19, which are among these means.
 - The paper explains the median's figures by its sparse gradients ("likely"); this is not tested. Where several values
   equal the median, ours spreads its gradient over them.
