@@ -14,8 +14,8 @@ PAGE = DOCS / "findings.md"
 # For each paper, the pages of studies and claims on them.
 MAIN = {
     "augnorm": [
-        ("augnorm-cifar", "A small VGG-19: AugNorm at φ=1.5 matches BatchNorm"),
-        ("augnorm-cifar", "A small VGG-19: AugNorm at φ=1.5 is better than the median"),
+        ("augnorm-cifar", "Mean of five networks: AugNorm at φ=1.5 improves or matches BatchNorm"),
+        ("augnorm-cifar", "Mean of five networks: AugNorm at φ=1.5 is better than the median"),
         (
             "augnorm-graphs-paper",
             "MUTAG, the paper's words, best epoch of each fold: AugNorm at φ=1.5 is better than BatchNorm",
@@ -28,7 +28,10 @@ MAIN = {
             "augnorm-graphs-paper",
             "MUTAG, batches of 8: a learned φ without bounds may end in NaN (Newton steps through autograd)",
         ),
-        ("augnorm-shift", "Gaussian classes, CVaR, worst group: AugNorm, φ=1.5 is better than BatchNorm"),
+        (
+            "augnorm-shift",
+            "Gaussian classes: under χ², CVaR and CVaR-DORO φ=1.5 has a better worst group than BatchNorm",
+        ),
         ("augnorm-phi", "Digits, one pixel: φ=1.5 with robust spread is better than BatchNorm"),
         ("augnorm-phi", "Digits, one pixel: φ=1.5 with robust spread is better than LayerNorm"),
         ("augnorm-corruptions", "AugNorm, φ=1.5 is more accurate than BatchNorm on worse images"),

@@ -115,7 +115,7 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     folder.mkdir(parents=True, exist_ok=True)
     parts = [f"# {name}\n", f"{line}\n", f"Source: {source}. Run here with `{command}`.\n", "## Verdicts\n"]
     if page.verdicts:
-        parts.append(f"{tally(page.verdicts)}.\n")
+        parts.append(f"{tally(page.verdicts) or 'No claim is judged yet'}.\n")
     parts += [*_judged(page.verdicts), f"{_TESTED}\n"]
     parts.append(f"## How ours differs\n\n{page.differs}\n")
     for block in page.blocks:

@@ -15,10 +15,12 @@ from geonorm.introspect.scale_parts import dots, parts_by_table
 from geonorm.lab.batches import in_order
 from geonorm.lab.data import Task
 from geonorm.lab.devices import home_of, moved
+from geonorm.lab.train import correct
+from geonorm.robust import group_accuracy
 
 from .curvature_probes import arrival, sharpness, slopes
-from .theorem_probes import descent, norm_steps
 from .exponent_probes import accuracy_on_training, eight_steps, exponents
+from .theorem_probes import descent, norm_steps
 
 _LOOKED_AT = 512  # training samples
 _GAPS = ("gamma_gap", "gamma_share", "beta_gap", "gamma_gap_unit", "gamma_share_unit", "beta_gap_unit")
@@ -71,6 +73,19 @@ def moments(model: nn.Module, task: Task) -> dict[str, list[float | None]]:
     return {name: [record[name] for record in records] for name in _GAPS}
 
 
+def worst_groups(model: nn.Module, task: Task) -> dict[str, float]:
+    """Accuracy of the worst group of the validation and test samples, and of all test samples; empty without groups.
+
+    With these figures an epoch can be chosen by validation samples when the training is over.
+    """
+    found: dict[str, float] = {}
+    for name, split in (("valid", task.valid), ("test", task.test)):
+        if split is not None and split.groups is not None:
+            right = correct(model, split)
+            found |= {name: group_accuracy(right, split.groups).worst, f"{name}_all": float(right.double().mean())}
+    return found
+
+
 PROBES: dict[str, Probe] = {
     "weight_norms": weight_norms,
     "invariant_lengths": invariant_lengths,
@@ -83,4 +98,5 @@ PROBES: dict[str, Probe] = {
     "tested_on_training": accuracy_on_training,
     "exponents": exponents,
     "eight_steps": eight_steps,
+    "worst_groups": worst_groups,
 }

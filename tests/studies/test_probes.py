@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from geonorm.lab.data import load
 from geonorm.lab.models import create_model
+from geonorm.lab.train import correct
+from geonorm.robust import group_accuracy
 from studies.exponent_probes import accuracy_on_training, eight_steps, exponents
 from studies.models.newton import NewtonNorm
-from studies.probes import PROBES, invariant_lengths, moments
+from studies.probes import PROBES, invariant_lengths, moments, worst_groups
 
 TASK = load("digits")
 
@@ -93,3 +96,15 @@ def test_eight_steps_are_enough_near_the_mean_and_not_near_the_median(phi: float
         assert found["missed"] == 0
         assert found["largest"] < torch.finfo(torch.float16).eps
     assert eight_steps(create_model("mlp", "bn", input_shape=TASK.input_shape), TASK) == {}
+
+
+def test_worst_groups_of_validation_and_test_samples() -> None:
+    data = load("subpopulations", train_size=50, test_size=400)
+    model = create_model("mlp", "bn", classes=2, input_shape=data.input_shape, hidden=8).eval()
+    right = correct(model, data.test)
+    assert data.test.groups is not None
+    worst = group_accuracy(right, data.test.groups).worst
+    assert worst_groups(model, data) == {"test": worst, "test_all": float(right.double().mean())}
+    both = worst_groups(model, replace(data, valid=data.test))
+    assert both["valid"] == both["test"] == worst
+    assert not worst_groups(model, TASK), "digits have no groups"

@@ -161,6 +161,7 @@ def test_choosing_quotes_the_results() -> None:
     moved = [
         abs(phi - 1.5)
         for record in results.read(STORED / "augnorm-shift" / "laptop.jsonl").records
+        if record.part in ("compas", "adult")  # about 250 steps
         for phi in record.curve.get("phi", [{}])[-1].values()
     ]
     assert max(moved) < 0.001
@@ -214,14 +215,14 @@ def test_the_findings_in_words_are_verdicts() -> None:
     assert "On images φ=1.5 was as good as the mean, and the median was worse." in text
     assert decided("augnorm-cifar", "") == [HOLDS] * 3
     assert "φ=1.5 was not better under any loss" in text
-    assert HOLDS not in decided("augnorm-shift", "φ=1.5 is better than BatchNorm")
+    assert HOLDS not in decided("augnorm-shift", "φ=1.5 has a better worst group than BatchNorm")
     assert "On noisy or low-contrast test images there was no measurable difference." in text
-    assert set(decided("augnorm-corruptions", "")) == {UNDECIDED}
+    assert HOLDS not in decided("augnorm-corruptions", "more accurate than BatchNorm on worse images")
     assert "On digits it helped significantly against an offset and a broken pixel" in text
     offset, gain, tails, pixel, _ = decided("augnorm-phi", "φ=1.5 with robust spread is better than BatchNorm")
     assert (offset, gain, tails, pixel) == (HOLDS, UNDECIDED, UNDECIDED, HOLDS)
     assert "LayerNorm did better still against all but the offset, and as well against that one" in text
-    assert decided("augnorm-phi", "is better than LayerNorm") == [UNDECIDED, FAILS, FAILS, FAILS]
+    assert decided("augnorm-phi", "is better than LayerNorm") == [FAILS] * 4
 
     assert "κ=4 trains faster than κ=1 under tanh and ReLU, not under sigmoid; 16 is too much everywhere" in text
     assert decided("popnorm-kappa", "lower training loss than κ=1") == [FAILS, HOLDS, HOLDS]

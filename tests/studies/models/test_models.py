@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from geonorm.functional import joint_center
 from geonorm.lab.models import create_model
+from studies.models.joint import JointNorm
 from studies.models.newton import NEWTONS, NewtonNorm
 from studies.recipe import StudyRecipe, StudySource
 
@@ -61,3 +63,40 @@ def test_newton_in_closed_form_has_the_derivatives_of_the_center(phi: float) -> 
         assert isinstance(layer.phi, nn.Parameter)
         found.append((data.grad, layer.phi.grad))
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(32, 3), (16, 3, 4, 4)])
+def test_the_joint_norm_is_batch_norm_around_the_joint_center(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    x[:3] += 50.0
+    layer, dims = JointNorm(3), [0, *range(2, len(shape))]
+    y, center = layer(x), joint_center(x)
+    torch.testing.assert_close(0.1 * center, layer.running_center, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(y.square().mean(dims), torch.ones(3), rtol=1e-4, atol=0)
+    assert (center.abs() < 1).all(), "three of the samples do not pull it away, as they do the mean"
+    torch.testing.assert_close(layer.eval()(x).mean(dims), (0.9 + 0.1 * _spread(x, center)).rsqrt() * _off(x, center))
+
+
+def _spread(x: torch.Tensor, center: torch.Tensor) -> torch.Tensor:
+    shape = [1, -1, *[1] * (x.dim() - 2)]
+    return (x - center.view(shape)).square().transpose(0, 1).flatten(1).mean(1)
+
+
+def _off(x: torch.Tensor, center: torch.Tensor) -> torch.Tensor:
+    return x.transpose(0, 1).flatten(1).mean(1) - 0.1 * center
+
+
+def test_the_joint_norm_of_equal_samples_is_finite() -> None:
+    x = torch.zeros(4, 3, requires_grad=True)
+    y = JointNorm(3)(x)
+    y.sum().backward()
+    assert x.grad is not None
+    assert y.isfinite().all()
+    assert x.grad.isfinite().all()
+
+
+def test_the_joint_norm_is_a_norm_of_studies_alone() -> None:
+    (run,) = StudyRecipe(norms=("joint",), seeds=(0,)).runs()
+    source = StudySource()
+    model = source.model(run, source.task(run))
+    assert sum(isinstance(module, JointNorm) for module in model.modules()) == 2
