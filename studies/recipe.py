@@ -19,6 +19,7 @@ from geonorm.lab.train import Training
 from geonorm.surgery.placement import is_pre_norm
 
 from .models.newton import NEWTON, NewtonNorm
+from .models.standardized import FOLLOWED_BY, standardize_convolutions
 from .probes import PROBES
 
 
@@ -38,7 +39,7 @@ class StudyRecipe(Recipe):
     probes: tuple[str, ...] = ()
 
     LATER: ClassVar[Mapping[str, Any]] = {**Recipe.LATER, "weights_as_kappa": 1.0}
-    OTHER_NORMS: ClassVar[tuple[str, ...]] = (NEWTON,)
+    OTHER_NORMS: ClassVar[tuple[str, ...]] = (NEWTON, *FOLLOWED_BY)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,6 +63,8 @@ class StudySource(Named):
         """The model, with its initial weights scaled."""
         plain = {name: value for name, value in run.choices.items() if name != "weights_as_kappa"}
         model = super().model(Run(plain | dict(FORMER)), task)
+        if run["norm"] in FOLLOWED_BY:
+            standardize_convolutions(model)
         _scale_weights(model, run["weight_scale"])
         return model
 
@@ -69,7 +72,7 @@ class StudySource(Named):
         """The norm for a network of the lab."""
         if run["norm"] == NEWTON:
             return lambda channels: NewtonNorm(channels, learned=True)
-        return super().norm(run)
+        return FOLLOWED_BY.get(run["norm"]) or super().norm(run)
 
     def training(self, run: Run, task: Task, team: Team) -> Training:
         """The training, with weights that imitate κ and with the probes."""
