@@ -74,7 +74,7 @@ def test_the_luck_of_a_seed_chooses_nothing_for_it() -> None:
 
 
 def test_the_conjecture_must_beat_the_batch_that_is_ahead() -> None:
-    """Against batches that the other seeds chose it would hold; the batch that is ahead with all seeds is not beaten."""
+    """Against batches that the other seeds chose it holds; but not against the one that is ahead with all seeds."""
     own: dict[Pair, float] = {(seed, None): 41.0 + 0.1 * (seed % 2) for seed in SEEDS}
     other: dict[Pair, float] = dict.fromkeys(own, 40.0)
     ahead: dict[Pair, float] = {pair: 41.0 + 0.2 * (pair[0] % 3 - 1) for pair in own}
@@ -91,7 +91,9 @@ def robust(norm: str, clean: float, attack: tuple[float, float], data: str = "ci
             norm,
             seed,
             {"clean": clean, robustness.STRONG_NOISE: 0.3}
-            | dict.fromkeys((robustness.NOISE, bim), attack[i] + 0.001 * seed * (norm == "bn") + 0.0005 * seed * i)
+            | dict.fromkeys(
+                (robustness.NOISE, bim), attack[i] + 0.001 * seed * (norm == "bn") + 0.0005 * (seed % 3 - 1) * i
+            )
             | dict.fromkeys(rest, 0.4),
         )
         for i, part in enumerate((robustness.WITHOUT, robustness.WITH))
@@ -116,7 +118,7 @@ def test_robustness(attack: tuple[float, float], gain: str, vulnerable: str) -> 
 def test_a_gain_on_half_of_the_norms_counts_half() -> None:
     records = robust("gn", 0.5, (0.2, 0.3)) + robust("bn", 0.5, (0.3, 0.2))
     found = robustness.read(Results("laptop", tuple(records))).verdicts
-    assert "0.5 ± 0.3 %" in found[0].ours, "the gain of one makes up for the loss of the other"
+    assert found[0].verdict == FAILS, "the gain of one makes up for the loss of the other"
 
 
 def test_cifar10_decides_only_on_the_control_and_on_norms() -> None:
@@ -192,22 +194,14 @@ def test_growth(decayed: float, stopped: bool, epochs: int, monkeypatch: pytest.
     assert {bn_grows.verdict, bn_stops.verdict} == {EXPLORATORY}
 
 
-def test_weights_that_grow_too_little_do_not_grow() -> None:
-    records = [
-        record(
-            growth.WITHOUT, "bn", seed, {"clean": 0.5}, invariant_lengths=[{"whole": [9.0, 5.0 + slope * epoch]}] * 1
-        )
-        for seed in SEEDS
-        for slope, epoch in [(0.0, 0)]
-    ]
-    for one in records:
-        end = 5.0 + 0.001 * one.choices["seed"]
-        one.curve["invariant_lengths"] = [
-            {"whole": [9.0, 5.0], "part": [1.0, 1.0]},
-            {"whole": [9.0, end], "part": [1.0, 1.0]},
-        ]
+@pytest.mark.parametrize(("end", "expected"), [(5.01, FAILS), (5.2, HOLDS)])
+def test_growth_that_cannot_be_seen_is_none(end: float, expected: str) -> None:
+    curves = {
+        seed: [{"whole": [9.0, size], "part": [1.0, 1.0]} for size in (5.0, end + 0.001 * seed)] for seed in SEEDS
+    }
+    records = [record(growth.WITHOUT, "bn", seed, {"clean": 0.5}, invariant_lengths=curves[seed]) for seed in SEEDS]
     grows, *_ = growth.read(Results("laptop", tuple(records))).verdicts
-    assert grows.verdict == FAILS, "a tenth of a per cent"
+    assert grows.verdict == expected
 
 
 def test_growth_is_one_claim_about_all_norms_that_trained() -> None:
