@@ -61,13 +61,13 @@ def steps(recipe: StudyRecipe) -> int:
 
 def smaller(epochs: int = LAPTOP.epochs) -> str:
     """How the laptop preset differs from the paper's trainings."""
-    ours, theirs = replace(LAPTOP, epochs=epochs), PAPER
+    made, theirs = steps(replace(LAPTOP, epochs=epochs)), steps(PAPER)
     return f"""\
 - The laptop preset has a ResNet of 8 layers with 8, 16 and 32 channels on 5000 images of CIFAR-10, averaged down to
   16×16, instead of ResNet-101 on all of them; 2000 test images.
-- It makes {steps(ours):,} steps in {epochs} epochs at a rate of {ours.lr:g}; in the paper, 200 epochs at {theirs.lr:g}
-  are {steps(theirs):,} steps if its batches have 64 images. Rate times steps is {ours.lr * steps(ours):.0f} here and
-  {theirs.lr * steps(theirs):.0f} there. The rate is constant here; the paper names no schedule.
+- It makes {made:,} steps in {epochs} epochs, at a rate of {LAPTOP.lr:g} throughout. The paper's 200 epochs at
+  {PAPER.lr:g} are {theirs:,} steps if its batches have 64 images; it names no schedule. Steps times rate is
+  {LAPTOP.lr * made:.0f} here and {PAPER.lr * theirs:.0f} there.
 - The paper does not say batch size, momentum and weight decay; here 64, 0.9 and 0.0005."""
 
 

@@ -217,8 +217,8 @@ def _mechanism(results: Results, norms: list[str], *, judged: bool = True) -> Ve
     small, large = (_mean(results, part, norms, (controls[factor],)) for factor in FACTORS)
     answer = above({pair: small[pair] - large[pair] for pair in small}, LEAST)
     return Verdict(
-        f"{SETS[CONTROLLED]}: larger weights amplify attacks: the same network with weights × 10 loses more than "
-        f"{LEAST:g} points against weights × 0.1 ({_of(norms)})",
+        f"{SETS[CONTROLLED]}: larger weights amplify attacks: under BIM the same network is more than {LEAST:g} points "
+        f"worse with weights × 10 than with weights × 0.1 ({_of(norms)})",
         "Sections 2.5 and 3.2, no figures",
         f"{spread(small, 1)} against {spread(large, 1)}",
         *(answer if judged else explored(answer)),
