@@ -145,24 +145,22 @@ def _control_line(results: Results, part: str, norm: str) -> Line:
 
 
 def _verdicts(results: Results) -> list[Verdict]:
-    hundred = [norm for norm in _norms(results, "cifar100") if norm != "none"]
-    ten = [norm for norm in _norms(results, CONTROLLED) if norm != "none"]
+    normed = [norm for norm in plan(results.preset)[f"{CONTROLLED}, {WITHOUT}"].norms if norm != "none"]
     attack = _bim(results.preset)
-    found = []
-    if hundred:
-        both = (NOISE, attack)
-        found.append(_gain(results, "cifar100", hundred, both))
-        found += [_gain(results, "cifar100", [norm], both, judged=False) for norm in hundred]
-        found += [_gain(results, "cifar100", hundred, (how,), judged=False) for how in both]
-        found.append(_vulnerable(results, hundred))
-    if ten:
-        found.append(_gain(results, CONTROLLED, ten, (NOISE, attack), judged=False))
-        found.append(_mechanism(results, ten))
-        found += [_mechanism(results, [norm], judged=False) for norm in ten]
-        own, bare = (_mean(results, f"{CONTROLLED}, {WITHOUT}", norms, (attack,)) for norms in (ten, ["none"]))
-        claim = f"{SETS[CONTROLLED]}: the accuracy under BIM is lower than without any norm ({_of(ten)})"
-        found.append(Verdict(claim, OWN, f"{spread(own, 1)} against {spread(bare, 1)}", *better(bare, own, LEAST)))
-    return found
+    both = (NOISE, attack)
+    hundred, ten = "cifar100", CONTROLLED
+    own, bare = (_mean(results, f"{ten}, {WITHOUT}", norms, (attack,)) for norms in (normed, ["none"]))
+    claim = f"{SETS[ten]}: the accuracy under BIM is lower than without any norm ({_of(normed)})"
+    return [
+        _vulnerable(results, normed),
+        _gain(results, hundred, normed, both),
+        *[_gain(results, hundred, [norm], both, judged=False) for norm in normed],
+        *[_gain(results, hundred, normed, (how,), judged=False) for how in both],
+        _gain(results, ten, normed, both, judged=False),
+        _mechanism(results, normed),
+        *[_mechanism(results, [norm], judged=False) for norm in normed],
+        Verdict(claim, OWN, f"{spread(own, 1)} against {spread(bare, 1)}", *better(bare, own, LEAST)),
+    ]
 
 
 def _of(norms: list[str]) -> str:
