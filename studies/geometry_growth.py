@@ -199,7 +199,8 @@ _DIFFERS = f"""\
   {_steps_to_shrink(LAPTOP, DECAY):,.0f} steps, and the training with it has {steps(replace(LAPTOP, epochs=LONG)):,}.
   In a shorter one, a weight that still grows decides nothing. The paper's figure has 120,000 steps, at a rate that is
   fifty times smaller.
-- Growth is counted from the end of the first epoch."""
+- Growth is counted from the end of the first epoch. The bound of {STILL:g} % is older than the trainings with weight
+  decay; those without it were known when it became the bound for them as well."""
 
 STUDY = Study(
     name="geometry-growth",
