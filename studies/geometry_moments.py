@@ -156,7 +156,7 @@ _DIFFERS = f"""\
 {smaller(EPOCHS)}
 - The paper speaks of trainings that have converged. Here one has converged if at most {100 * CONVERGED:g} % of the
   whole fall of the training loss is left to the last quarter of the epochs; others are left out of the paper's claims.
-  The length of the trainings was chosen by the loss of seed 0, which is left out; it was still falling after 100 epochs.
+  The length of the trainings was chosen by the loss of seed 0, which still fell after 100 epochs and is left out.
 - The paper does not define small and stable. Small means here that γ² and σ² differ by less than a factor of two, and β
   and μ by less than about half of a standard deviation; stable means within {100 * STABLE:g} %.
 - The paper shows one channel; we show the mean over the channels of the same norm, and over all norms.

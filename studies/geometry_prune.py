@@ -129,8 +129,8 @@ _DIFFERS = f"""\
 - Equal (γ, β) put two outputs onto the same sphere, not in the same place on it: hence the controls with random pairs
   and with pairs whose outputs are close.
 - The smallest effects of interest are {LEAST:g} points of accuracy, half of the smallest gain that the paper reads off
-  its tables, and {SIMILAR:g} of correlation. They were chosen after the first ten seeds, from the paper alone. The others were
-  added because two comparisons were undecided."""
+  its tables, and {SIMILAR:g} of correlation. They were chosen after the first ten seeds, from the paper alone. The other
+  seeds were added because two comparisons were undecided."""
 
 STUDY = Study(
     name="geometry-prune",
