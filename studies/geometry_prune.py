@@ -128,9 +128,9 @@ _DIFFERS = f"""\
   |γ| and fine-tune afterwards. Here there is neither. A dropped channel gives 0, so its β is lost as well.
 - Equal (γ, β) put two outputs onto the same sphere, not in the same place on it: hence the controls with random pairs
   and with pairs whose outputs are close.
-- The smallest effects of interest are {LEAST:g} points of accuracy, half of the smallest gain that the paper reads off
-  its tables, and {SIMILAR:g} of correlation. They were chosen after the first ten seeds, from the paper alone. The other
-  seeds were added because two comparisons were undecided."""
+- The smallest effects of interest are {LEAST:g} points of accuracy, half of the smallest gain that the paper reads
+  off its tables, and {SIMILAR:g} of correlation. They were chosen after the first ten seeds, from the paper alone. The
+  other seeds were added because two comparisons were undecided."""
 
 STUDY = Study(
     name="geometry-prune",
