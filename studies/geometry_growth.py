@@ -157,26 +157,30 @@ def _verdicts(results: Results) -> list[Verdict]:
     claim = f"weights grow without weight decay, by more than {STILL:g} % (mean over norms)"
     found = [
         Verdict(
-            claim, "Fig. 3, Section 2.5: they do", f"{spread(growth, 1)} %, {len(named)} norms", *above(growth, STILL)
+            claim, "Fig. 3, Section 2.5: they do", _percent(growth, f", {len(named)} norms"), *above(growth, STILL)
         ),
     ]
     for norm in named:
         growth = values(_growth, WITHOUT, [norm])
         said = "Fig. 3: it does" if norm in SHOWN else "Section 2.5, no figure"
         answer = explored(above(growth, STILL))
-        found.append(Verdict(f"{LABELS[norm]}: the weight grows", said, f"{spread(growth, 1)} %", *answer))
+        found.append(Verdict(f"{LABELS[norm]}: the weight grows", said, _percent(growth), *answer))
     half = f"second half of the training: less than {STILL:g} %"
     claim = f"with weight decay they stop growing (mean over norms; {half})"
-    found.append(Verdict(claim, _STOPS, f"{spread(late, 1)} %, {len(shown)} norms", *_stopped(results.preset, late)))
+    found.append(Verdict(claim, _STOPS, _percent(late, f", {len(shown)} norms"), *_stopped(results.preset, late)))
     for norm in shown:
         late = values(_late, WITH, [norm])
         answer = explored(_stopped(results.preset, late))
-        found.append(Verdict(f"{LABELS[norm]}: it stops growing", _STOPS, f"{spread(late, 1)} %", *answer))
+        found.append(Verdict(f"{LABELS[norm]}: it stops growing", _STOPS, _percent(late), *answer))
     if UNNAMED in trained:
         growth = values(_growth, WITHOUT, [UNNAMED])
         claim = f"{LABELS[UNNAMED]}: the weight grows without weight decay, by more than {STILL:g} %"
-        found.append(Verdict(claim, OWN, f"{spread(growth, 1)} %", *above(growth, STILL)))
+        found.append(Verdict(claim, OWN, _percent(growth), *above(growth, STILL)))
     return found
+
+
+def _percent(values: Mapping[Pair, float], more: str = "") -> str:
+    return f"{spread(values, 1)} %{more}" if values else ""
 
 
 _STOPS = "Section 3.2, Fig. 3: stable early, or shorter again"

@@ -183,7 +183,7 @@ def _gain(
     return Verdict(
         f"{SETS[data]}: weight decay raises the accuracy under {under} ({_of(norms)})",
         _printed(data, norms, under),
-        f"{spread(without, 1)} → {spread(with_decay, 1)}, {spread(gains, 1)} %",
+        f"{spread(without, 1)} → {spread(with_decay, 1)}, {spread(gains, 1)} %" if gains else "",
         *(answer if judged else explored(answer)),
     )
 
@@ -204,7 +204,7 @@ def _vulnerable(results: Results, norms: list[str]) -> Verdict:
     return Verdict(
         f"{SETS['cifar100']}: networks with these norms are vulnerable to BIM ({_of(norms)})",
         "Table 2: 64.3 → 18.9",
-        f"{spread(clean, 1)} → {spread(attacked, 1)}",
+        f"{spread(clean, 1)} → {spread(attacked, 1)}" if lost else "",
         *above(lost, 0.0, LOSS),
     )
 
