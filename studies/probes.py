@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from geonorm.analysis.growth.norms import NormHook, norm_watches
 from geonorm.introspect.layouts import is_norm
@@ -60,17 +60,31 @@ def moments(model: nn.Module, task: Task) -> dict[str, list[float | None]]:
     """Gaps between (γ², β) of every batch norm and the moments (σ², μ) of its input, in the order of the network.
 
     As in ``geonorm.analysis.Monitor``: means over channels of |γ² − σ²|, of |γ² − σ²|/(γ² + σ²), and of |β − μ|;
-    then the same with the rows of the weight before the norm at length 1. Measured on some training samples.
+    then the same with the rows of the weight before the norm at length 1. ``beta_share`` is |β − μ|/√(γ² + σ²).
+    Measured on some training samples.
     """
     watches = [watch for watch in norm_watches(model) if watch.has_moments]
+    shares: dict[nn.Module, float] = {}
+
+    def keep_share(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        shares[norm] = _beta_share(norm, inputs[0])
+
     with state_restored(model), torch.no_grad():
         measure_batches(model)
         for watch in watches:
             watch.module.register_forward_pre_hook(NormHook(watch), with_kwargs=True)
+            watch.module.register_forward_pre_hook(keep_share)
         for batch in in_order(task.train.sample(_LOOKED_AT), _LOOKED_AT):
             moved(batch, home_of(model)).scores(model)
     records = [watch.record() for watch in watches]
-    return {name: [record[name] for record in records] for name in _GAPS}
+    found = {name: [record[name] for record in records] for name in _GAPS}
+    return found | {"beta_share": [shares[watch.module] for watch in watches]}
+
+
+def _beta_share(norm: nn.Module, x: Tensor) -> float:
+    var, mean = torch.var_mean(x.double(), [0, *range(2, x.dim())], correction=0)
+    gamma, beta = norm.get_parameter("weight"), norm.get_parameter("bias")
+    return float(((beta - mean).abs() / (gamma.square() + var).sqrt()).mean())
 
 
 def worst_groups(model: nn.Module, task: Task) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -22,9 +23,15 @@ from geonorm.surgery.placement import is_pre_norm
 
 from .models.joint import JOINT, JointNorm
 from .models.newton import NEWTONS, NewtonNorm
+from .models.standardized import FOLLOWED_BY, standardize_convolutions
 from .probes import PROBES
 
 _OF_TRAINING = ("weights_as_kappa", "own_statistics", "phi_rate")  # settings that the lab itself does not know
+_NORMS: dict[str, str | MakeNorm] = {
+    **{name: partial(NewtonNorm, learned=learned, closed=closed) for name, (learned, closed) in NEWTONS.items()},
+    JOINT: JointNorm,
+    **FOLLOWED_BY,
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class StudyRecipe(Recipe):
         "own_statistics": False,
         "phi_rate": 1.0,
     }
-    OTHER_NORMS: ClassVar[tuple[str, ...]] = (*NEWTONS, JOINT)
+    OTHER_NORMS: ClassVar[tuple[str, ...]] = tuple(_NORMS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,17 +98,14 @@ class StudySource(Named):
         """The model, with its initial weights scaled."""
         plain = {name: value for name, value in run.choices.items() if name not in _OF_TRAINING}
         model = super().model(Run(plain | dict(FORMER)), task)
+        if run["norm"] in FOLLOWED_BY:
+            standardize_convolutions(model)
         _scale_weights(model, run["weight_scale"])
         return model
 
     def norm(self, run: Run) -> str | MakeNorm:
         """The norm for a network of the lab."""
-        if run["norm"] in NEWTONS:
-            learned, closed = NEWTONS[run["norm"]]
-            return lambda channels: NewtonNorm(channels, learned=learned, closed=closed)
-        if run["norm"] == JOINT:
-            return JointNorm
-        return super().norm(run)
+        return _NORMS.get(run["norm"]) or super().norm(run)
 
     def training(self, run: Run, task: Task, team: Team) -> Training:
         """The training, with weights that imitate κ, with the rate of φ, and with the probes."""

@@ -57,6 +57,8 @@ def test_moments_depend_on_the_size_of_the_weight_but_not_at_length_1() -> None:
     x = model.get_submodule("layers.0")(TASK.train.sample(512).tensor().flatten(1)).detach()
     assert after["gamma_gap"] == pytest.approx([float((1 - x.var(0, correction=0)).abs().mean())], rel=1e-5)
     assert after["beta_gap"] == pytest.approx([10 * before["beta_gap"][0]], rel=1e-5)
+    shares = x.mean(0).abs() / (1 + x.var(0, correction=0)).sqrt()
+    assert after["beta_share"] == pytest.approx([float(shares.mean())], rel=1e-5), "γ is 1 and β is 0"
     for name in ("gamma_gap_unit", "gamma_share_unit", "beta_gap_unit"):
         assert after[name] == pytest.approx(before[name], rel=1e-5)
 

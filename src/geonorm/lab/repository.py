@@ -15,7 +15,7 @@ from types import ModuleType
 OF_STUDIES = {
     "data": ("compas", "adult", "celeba", "civilcomments", "marked_cifar10", "regular_graphs"),
     "network": ("mobilenetv2", "densenet121", "efficientnetb0"),
-    "norm": ("newton", "newton_fixed", "newton_closed", "newton_closed_fixed", "joint"),
+    "norm": ("newton", "newton_fixed", "newton_closed", "newton_closed_fixed", "joint", "ws_gn"),
     "evaluation": ("adapted",),
 }
 

@@ -100,3 +100,26 @@ def test_the_joint_norm_is_a_norm_of_studies_alone() -> None:
     source = StudySource()
     model = source.model(run, source.task(run))
     assert sum(isinstance(module, JointNorm) for module in model.modules()) == 2
+
+
+@pytest.mark.parametrize(("norm", "groups"), [("ws_gn", 8), ("ws_gn(groups=4)", 4)])
+def test_weight_standardization_with_group_norm(norm: str, groups: int) -> None:
+    """Rows of mean 0 and variance 1 whatever the weights, and a GroupNorm after each convolution."""
+    options = {"model": "resnet20", "model_options": {"width": 0.5, "depth": 0.34}}
+    (run,) = StudyRecipe(data="stripes", norms=(norm,), seeds=(0,), **options).runs()
+    source = StudySource()
+    task = source.task(run)
+    model = source.model(run, task)
+    x = task.test.sample(8).tensor()
+    before = model(x)
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    with torch.no_grad():
+        for module in convolutions:
+            module.parametrizations.weight.original.mul_(3.0)
+    torch.testing.assert_close(model(x), before, rtol=1e-3, atol=1e-3)
+    rows = [module.weight.flatten(1) for module in convolutions]
+    assert all(torch.allclose(row.mean(1), torch.zeros(()), atol=1e-5) for row in rows)
+    assert all(torch.allclose(row.var(1, correction=0), torch.ones(()), atol=1e-3) for row in rows)
+    norms = [module for module in model.modules() if isinstance(module, nn.GroupNorm)]
+    assert len(norms) == len(convolutions)
+    assert norms[0].num_groups == groups
