@@ -265,8 +265,8 @@ _DIFFERS = f"""\
   more than that.
 - The paper trains without normalization at 0.00005, with mean removal alone at 0.005 and otherwise at 0.1, *since a
   higher learning rate will make training diverge*. The small network does not diverge at 0.1 in these two arms (tanh
-  and ReLU, 4 epochs of seed 0), so by the same rule all arms have the rate 0.1. The paper says that the parts are faster *mainly due to
-  increasing learning rate*; that cannot show here. The paper preset has the paper's rates.
+  and ReLU, 4 epochs of seed 0), so by the same rule all arms have the rate 0.1. The paper says that the parts are
+  faster *mainly due to increasing learning rate*; that cannot show here. The paper preset has the paper's rates.
 - κ is 4, as the paper has it from Section 5.3 on. Remark 1 says that l2 can be replaced by l1 or l∞, that the order can
   be exchanged and that β can scale the mean, and shows none of these; it does not say with which κ. The l∞ norm of a
   channel is several times its l2 norm, and a division before the mean removal leaves little where the mean is most of
