@@ -270,7 +270,7 @@ _DIFFERS = f"""\
   the perceptrons on digits, here with torch's initial weights. What stays below a bound as κ^−2 need not have this
   slope, so the claim is that it is below 0; it does not hold if it is above −1, half the power of the bound. By
   calculation the bound does not fall in layers before another POP-Norm, which divides κ out again: M₁ and M₂ grow
-  as κ does. So these layers and the last have verdicts of their own.
+  as κ does. So these layers and the last have verdicts of their own. The slopes were known when this was decided.
 - The comparisons with BatchNorm and of κ=16 with 4 are of the VGG of the other pages in the first 395 iterations (5
   epochs) at the rate 0.1, which the paper has in the first half of its training, for all parameters together, after
   every epoch and on the same samples for all norms. Each norm is measured during its own training. The least effect of

@@ -130,17 +130,6 @@ def mean(name: str, part: str, how: str = "clean", figure: str = "accuracy", **c
 
 def test_choosing_quotes_the_results() -> None:
     text = quoted("choosing.md")
-    (bn, bn_new), (pop, pop_new) = (
-        [
-            mean("popnorm-accuracy", "cifar10, vgg16, sigmoid", how, norm=norm)
-            for how in ("clean", "clean(recalibrated=true)")
-        ]
-        for norm in ("bn", "pop")
-    )
-    assert (
-        f"from {bn:.0f} to {bn_new:.0f} % by that alone, and POP-Norm with κ=4 from {pop:.0f} to {pop_new:.0f} %"
-        in text
-    )
     plain, median, robust = (mean("augnorm-cifar", "vgg19", norm=norm) for norm in ("bn", "median", "robustbn"))
     assert f"{plain - median:.1f} and {plain - robust:.1f} points of a small VGG's {plain:.0f} %" in text
 
