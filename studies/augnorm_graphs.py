@@ -146,7 +146,7 @@ _DIFFERS = f"""\
   It takes eight steps from the mean and has the closed form of the derivatives. `newton` records the steps by
   autograd instead, which the paper calls too memory intensive. Each has a control with φ=1.5. The smallest difference
   of interest is {BROKEN:g} % of the trainings, one fold of ten.
-- "Around 8 iterations" are judged on the inputs of all norms after the last epoch, in float64, with the sign corrected.
+- "Around 8 iterations" are judged on the inputs of all norms after 100 epochs, in float64, with the sign corrected.
   They come close enough where the distance to the center is below float16's precision times the standard deviation of
   the channel; they are enough if that is so in all but {MISSED:g} % of the channels.
 - The paper suspects that a learned φ gets low, and does not say where its own started. Ours starts at 1.5; the smallest
