@@ -179,7 +179,9 @@ MEASURING = [c for c in ONE_OF_EACH if not c.running and not c.graph]
     ("name", "options"),
     [
         ("AugLayerNorm", {"phi": 1.0}),
-        *[pytest.param(c.name, {"phi": 1.75}, marks=pytest.mark.slow) for c in MEASURING],  # 8 sweeps; below it takes more
+        *[
+            pytest.param(c.name, {"phi": 1.75}, marks=pytest.mark.slow) for c in MEASURING
+        ],  # 8 sweeps; below it takes more
         pytest.param("AugLayerNorm", {"phi": 1.6, "learn_phi": True}, marks=pytest.mark.slow),
         pytest.param("AugGroupNorm", {"spread": "robust"}, marks=pytest.mark.slow),
     ],

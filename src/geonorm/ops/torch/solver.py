@@ -157,7 +157,9 @@ def solve(
     adaptive = sweeps is None
     eps = torch.finfo(x.dtype).eps
     exponent = float(phi) - 1 if not isinstance(phi, Tensor) else None
-    each_phi = phi.to(seen.mean) if isinstance(phi, Tensor) else seen.mean.new_full((), phi)  # copies no number to a GPU
+    each_phi = (
+        phi.to(seen.mean) if isinstance(phi, Tensor) else seen.mean.new_full((), phi)
+    )  # copies no number to a GPU
     each_phi = each_phi.expand_as(seen.mean)
     start = seen.mean
     if adaptive and isinstance(groups, Axes) and x.shape[1] > 16 * _SUBSAMPLE:
