@@ -31,7 +31,11 @@ def table() -> str:
             "choosing.md",
         ),
         *(
-            (f"training time of a layer, relative to torch's BatchNorm2d, on {spelled(machine)}", layers(of), "speed.md")
+            (
+                f"training time of a layer, relative to torch's BatchNorm2d, on {spelled(machine)}",
+                layers(of),
+                "speed.md",
+            )
             for machine, of in performance.ratios_by_machine().items()
         ),
         ("the same for a step of ResNet-20, on the first of these", steps(), "speed.md"),

@@ -162,3 +162,21 @@ def test_a_stdout_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_paths_of_the_parser_lead_to_a_function() -> None:
     for name in ("info", "norms", "bench", "demo"):
         assert callable(make_parser().parse_args([name]).run)
+
+
+@pytest.mark.parametrize("module", ["geonorm.cli", "argparse", "torch"])
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(module: str) -> None:
+    """A finder that comes before all others presses Ctrl-C when the module is imported."""
+    script = (
+        "import signal, sys\n"
+        "sys.argv = ['/somewhere/bin/geonorm', 'norms']\n"
+        "class Impatient:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Impatient())\n"
+        "from geonorm.__main__ import main\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ngeonorm: stopped\n")
