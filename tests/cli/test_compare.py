@@ -164,6 +164,7 @@ WRONG = {
     "program.py": "import sys\nsys.exit(2)\n",
     "relative.py": "from .own import make_model as make\n",
     "raises.py": "def make():\n    return {}['width']\n",
+    "loader.py": "import torch\ndef batches():\n    return torch.utils.data.DataLoader(torch.zeros(4, 2), 2)\n",
 }
 
 
@@ -174,6 +175,12 @@ WRONG = {
         (["--data", "mutag"], "mutag is not at hand: looked for tu_graphs/MUTAG"),
         (["--model", "nowhere.py:make", "--data", "own.py:make_data"], "does not exist"),
         (["--model", "own.py:nothing", "--data", "own.py:make_data"], "expected the name 'nothing' in own.py"),
+        (["--model", "own.py:nothing", "--data", "own.py:make_data"], "; it has "),
+        (
+            ["--model", "own.py:make_model", "--data", "loader.py:batches", "--norms", "own", "aug"],
+            "2 of 2 runs failed; the first: own, erm, clean, seed 0 and 1 more: expected loader.py:batches to return "
+            "(train, test) or a Task (got DataLoader)",
+        ),
         (["--model", "own.py:make_model", "--data", "own.py:OWN.x"], "it is not defined there"),
         (
             ["--model", "own.py:plain_model", "--data", "own.py:make_data", "--norms", "ln"],
