@@ -47,7 +47,9 @@ def as_task(made: Any, name: str) -> Task:
     if isinstance(made, Task):
         return made
     try:
-        train, test = () if isinstance(made, DataLoader) else made  # a loader of two batches is no pair either
+        if isinstance(made, DataLoader):  # one of two batches could be unpacked
+            raise TypeError("a loader is no pair")
+        train, test = made
     except (TypeError, ValueError) as error:
         got = f"{len(made)} values" if isinstance(made, tuple | list) else type(made).__name__
         raise ValueError(

@@ -61,7 +61,11 @@ def _module(name: str) -> ModuleType:
 def _others(found: Any) -> str:
     """For a message: the functions that are defined in a module."""
     home = getattr(found, "__name__", None)
-    names = [name for name, value in vars(found).items() if inspect.isfunction(value) and value.__module__ == home]
+    names = [
+        name
+        for name, value in getattr(found, "__dict__", {}).items()
+        if inspect.isfunction(value) and value.__module__ == home
+    ]
     return f"; it has {', '.join(names)}" if names else ""
 
 
