@@ -15,7 +15,7 @@ from types import ModuleType
 OF_STUDIES = {
     "data": ("compas", "adult", "celeba", "civilcomments", "regular_graphs"),
     "network": ("mobilenetv2", "densenet121", "efficientnetb0"),
-    "norm": ("newton", "ws_gn"),
+    "norm": ("newton", "ws_gn", "ws_gn(groups=4)"),
     "evaluation": ("adapted",),
 }
 
