@@ -87,12 +87,11 @@ MAIN = {
 
 
 def table(paper: str) -> str:
-    """The main claims about a paper, each with its verdict."""
-    rows = [
-        [one.claim, one.published, one.ours, f"**{one.verdict}**", f"[{page}](reproduce/{page}.md)"]
-        for page, claim in MAIN[paper]
-        for one in [verdicts()[page, claim]]
-    ]
+    """The main claims about a paper, each with its verdict if its trainings are done."""
+    rows = []
+    for page, claim in MAIN[paper]:
+        one = verdicts().get((page, claim), Verdict(claim, "", "", "not run yet", ""))
+        rows.append([one.claim, one.published, one.ours, f"**{one.verdict}**", f"[{page}](reproduce/{page}.md)"])
     return markdown(("claim", "published", "ours", "verdict", "more"), rows)
 
 
