@@ -75,8 +75,9 @@ def claims() -> str:
     laptop, paper = (count(DOCS.parent / "results", preset) for preset in PRESETS)
     said = f"{laptop.holds} hold, {laptop.fails} do not, {laptop.undecided} undecided at the scale of two cores; "
     said += f"{paper.holds} hold, {paper.fails} do not, {paper.undecided} undecided at the papers' scale"
-    untested = laptop.untested + paper.untested
-    return said + (f"; {untested} cannot be tested here" if untested else "")
+    untested, pending = laptop.untested + paper.untested, laptop.pending + paper.pending
+    said += f"; {untested} cannot be tested here" if untested else ""
+    return said + (f"; {pending} wait for more runs" if pending else "")
 
 
 def found_faults() -> str:

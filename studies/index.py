@@ -10,9 +10,9 @@ from typing import NamedTuple
 from . import PRESETS, Study, results, studies, write_page
 from .page import markdown
 from .results import Results
-from .verdicts import EXPLORATORY, FAILS, HOLDS, OWN, UNDECIDED, UNTESTED, Verdict
+from .verdicts import EXPLORATORY, FAILS, HOLDS, OWN, PENDING, UNDECIDED, UNTESTED, Verdict
 
-_WORDS = (HOLDS, FAILS, UNDECIDED, UNTESTED)
+_WORDS = (HOLDS, FAILS, UNDECIDED, UNTESTED, PENDING)
 
 _INTRO = """\
 # Do the papers hold?
@@ -37,6 +37,7 @@ class Counts(NamedTuple):
     fails: int
     undecided: int
     untested: int
+    pending: int
 
 
 def count(stored: str | Path, preset: str | None = None) -> Counts:
@@ -47,7 +48,7 @@ def count(stored: str | Path, preset: str | None = None) -> Counts:
             if not one.is_own and one.verdict != EXPLORATORY:
                 claims[study.name, one.claim] = found.preset, one.verdict
     counted = Counter(verdict for scale, verdict in claims.values() if preset in (None, scale))
-    return Counts(*[counted[word] for word in (HOLDS, FAILS, UNDECIDED, UNTESTED)])
+    return Counts(*[counted[word] for word in _WORDS])
 
 
 def write_all(stored: str | Path, folder: str | Path) -> Path:
@@ -88,12 +89,13 @@ def sentence(counts: Counts) -> str:
 
     Examples:
         >>> from studies.index import Counts, sentence
-        >>> sentence(Counts(3, 2, 1, 0))
+        >>> sentence(Counts(3, 2, 1, 0, 0))
         '3 hold, 2 do not hold, and 1 is undecided because the effect is too small to be seen'
     """
     said = f"{counts.holds} hold, {counts.fails} do not hold, and {counts.undecided} "
     said += "is undecided because the effect is" if counts.undecided == 1 else "are undecided because effects are"
     more = f"; {counts.untested} cannot be tested here" if counts.untested else ""
+    more += f"; {counts.pending} wait for more runs" if counts.pending else ""
     return f"{said} too small to be seen{more}"
 
 
@@ -121,7 +123,7 @@ def _claims(verdicts: Sequence[Verdict]) -> Iterator[str]:
     decided = [one for one in verdicts if one.verdict in (HOLDS, FAILS)]
     if decided:
         yield "".join(f"- {_claim(one)}: **{one.verdict}** ({one.ours})\n" for one in decided)
-    for word in (UNDECIDED, UNTESTED):
+    for word in (UNDECIDED, UNTESTED, PENDING):
         others = [one for one in verdicts if one.verdict == word]
         if others:
             listed = "".join(f"- {_claim(one)}\n" for one in others)

@@ -13,7 +13,7 @@ from geonorm.html.result import figure
 from geonorm.lab.extras import require
 from geonorm.lab.statistics import summarize
 
-from .verdicts import EXPLORATORY, FAILS, HOLDS, UNDECIDED, UNTESTED, Verdict
+from .verdicts import EXPLORATORY, FAILS, HOLDS, PENDING, UNDECIDED, UNTESTED, Verdict
 
 _TESTED = """\
 Tests are one-sided and paired over seeds or splits. A claim holds if its test says so; it does not hold if another
@@ -172,6 +172,7 @@ def tally(verdicts: Sequence[Verdict]) -> str:
             FAILS: ("does not", "do not"),
             UNDECIDED: ("is undecided", "are undecided"),
             UNTESTED: (UNTESTED, UNTESTED),
+            PENDING: ("waits for more runs", "wait for more runs"),
         }
         each = [f"{counts[word]} {forms[counts[word] > 1]}" for word, forms in words.items() if counts[word]]
         if each:

@@ -21,6 +21,7 @@ from .results import Pair
 HOLDS, FAILS = "holds", "does not hold"
 UNDECIDED = "undecided"  # the effect is too small to be seen in these runs
 UNTESTED = "cannot be tested here"
+PENDING = "not enough runs yet"
 EXPLORATORY = "exploratory"  # a further figure on a claim that another one decides: shown, neither judged nor counted
 OWN = "our question"  # instead of published figures, if no paper makes the claim
 _NO_SPREAD = 1e-9  # of the values: differences that vary by less are equal up to rounding
@@ -34,7 +35,7 @@ class Verdict(NamedTuple):
         claim: in a sentence.
         published: its figures in the paper, or ``OWN``.
         ours: the same figures here.
-        verdict: holds, does not hold, undecided, cannot be tested here, or exploratory.
+        verdict: holds, does not hold, undecided, cannot be tested here, not enough runs yet, or exploratory.
         why: the statistics behind it.
         p: of the test that decided; NaN if there was none.
     """
@@ -211,7 +212,7 @@ def _decided(found: Gap, holds: float, fails: float, margin: str) -> Answer:
     """The answer from the p values of both tests. A difference may pass both: it is there, and below the margin."""
     why = f"{found}; {margin}" if margin else str(found)
     if math.isnan(holds):
-        return Answer(UNDECIDED, why)
+        return Answer(PENDING, why)
     if found.error == 0:  # no spread to test with
         enough = found.number >= _ENOUGH
         return Answer(HOLDS if enough and holds < LEVEL else FAILS if enough and fails < LEVEL else UNDECIDED, why)

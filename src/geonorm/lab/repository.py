@@ -15,11 +15,7 @@ from types import ModuleType
 OF_STUDIES = {
     "data": ("compas", "adult", "celeba", "civilcomments", "marked_cifar10", "regular_graphs"),
     "network": ("mobilenetv2", "densenet121", "efficientnetb0"),
-<<<<<<< HEAD
-    "norm": ("newton", "newton_fixed", "newton_closed", "newton_closed_fixed", "joint", "ws_gn"),
-=======
-    "norm": ("newton", "ws_gn", "ws_gn(groups=4)"),
->>>>>>> 18a9107fec955d089e1a061bc38d2d60a2343659
+    "norm": ("newton", "newton_fixed", "newton_closed", "newton_closed_fixed", "joint", "ws_gn", "ws_gn(groups=4)"),
     "evaluation": ("adapted",),
 }
 
