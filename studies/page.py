@@ -17,7 +17,7 @@ from .verdicts import EXPLORATORY, FAILS, HOLDS, PENDING, UNDECIDED, UNTESTED, V
 
 _TESTED = """\
 Tests are one-sided and paired over seeds or splits. A claim holds if its test says so; it does not hold if another
-test shows that the effect is smaller than the least one of interest, which was chosen before the runs. Both are
+test shows that the effect is smaller than the least one of interest, which is given with its reason below. Both are
 corrected for the number of claims in their table (Holm): the probability that any verdict in a table is wrong is at
 most 5 %. Intervals are those of one difference, 90 %, so that each end is a one-sided bound of 95 %."""
 

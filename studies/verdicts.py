@@ -25,6 +25,7 @@ PENDING = "not enough runs yet"
 EXPLORATORY = "exploratory"  # a further figure on a claim that another one decides: shown, neither judged nor counted
 OWN = "our question"  # instead of published figures, if no paper makes the claim
 _NO_SPREAD = 1e-9  # of the values: differences that vary by less are equal up to rounding
+_RUNS = "runs"  # that are compared with a bound and not with each other
 _ENOUGH = 5  # runs with the same difference that are no chance: accuracies are counts
 
 
@@ -100,13 +101,14 @@ class Gap(NamedTuple):
     def __str__(self) -> str:
         if not self.number:
             return "nothing to compare yet"
+        said = f"difference{' from the bound' if self.counted == _RUNS else ''} {self.mean:+.2f}"
         if self.number < 2:
-            return f"difference {self.mean:+.2f}, no second one"
+            return f"{said}, no second one"
         if self.error == 0:
-            return f"difference {self.mean:+.2f} in all {self.number} {self.counted}"
+            return f"{said} in all {self.number} {self.counted}"
         reach = float(require("scipy.special", "scipy").stdtrit(self._freedom, 1 - LEVEL)) * self.error
         interval = f"[{self.mean - reach:+.2f}, {self.mean + reach:+.2f}]"
-        return f"difference {self.mean:+.2f} {interval}, {self.number} {self.counted}"
+        return f"{said} {interval}, {self.number} {self.counted}"
 
 
 def gap(one: Mapping[Pair, float], other: Mapping[Pair, float]) -> Gap:
@@ -171,13 +173,13 @@ def level(one: Mapping[Pair, float], other: Mapping[Pair, float], margin: float)
 
 def above(values: Mapping[Pair, float], bound: float, least: float = 0.0) -> Answer:
     """Whether a figure is higher than a bound; does not hold if it is not higher by ``least`` either."""
-    found = gap(values, dict.fromkeys(values, bound))._replace(counted="runs")
+    found = gap(values, dict.fromkeys(values, bound))._replace(counted=_RUNS)
     return _decided(found, found.p_above(0.0), found.p_below(least), _least(least))
 
 
 def below(values: Mapping[Pair, float], bound: float, least: float = 0.0) -> Answer:
     """Whether a figure is lower than a bound, such as one of a theory; does not hold if not by ``least`` either."""
-    found = gap(values, dict.fromkeys(values, bound))._replace(counted="runs")
+    found = gap(values, dict.fromkeys(values, bound))._replace(counted=_RUNS)
     return _decided(found, found.p_below(0.0), found.p_above(-least), _least(least))
 
 

@@ -19,7 +19,7 @@ from studies.graph_metrics import (
     top,
 )
 from studies.results import Record, Results
-from studies.verdicts import EXPLORATORY, FAILS, HOLDS, UNDECIDED, Verdict
+from studies.verdicts import EXPLORATORY, FAILS, HOLDS, PENDING, UNDECIDED, Verdict
 
 BETTER = "AugNorm at φ=1.5 is better than BatchNorm"
 COMPARABLE = "AugNorm at φ=1.5 is comparable to GraphNorm or better"
@@ -112,7 +112,7 @@ def test_a_set_with_one_split_waits_for_its_second() -> None:
     found = verdicts([*records, *once])[BETTER + AT_BEST]
     assert found.verdict == HOLDS
     assert "PROTEINS: 60.00 against 90.00 (splits: 1, not in the test)" in found.ours
-    assert judged(once)[BETTER + AT_BEST] == UNDECIDED
+    assert judged(once)[BETTER + AT_BEST] == PENDING
 
 
 def test_verdicts_need_both_norms_and_whole_splits() -> None:

@@ -21,6 +21,7 @@ from studies.verdicts import (
     FAILS,
     HOLDS,
     OWN,
+    PENDING,
     UNDECIDED,
     Answer,
     Gap,
@@ -139,10 +140,10 @@ def test_verdicts() -> None:
     )
     assert [above(one, bound)[0] for bound in (80, 91, 99)] == [HOLDS, UNDECIDED, FAILS]
     assert [below(one, bound)[0] for bound in (80, 91, 99)] == [FAILS, UNDECIDED, HOLDS]
-    assert above(dict.fromkeys(one, 1.0), 0.8)[:2] == (HOLDS, "difference +0.20 in all 9 runs")
+    assert above(dict.fromkeys(one, 1.0), 0.8)[:2] == (HOLDS, "difference from the bound +0.20 in all 9 runs")
     assert "9 runs" in above(one, 80).why
     few = {(0, None): 1.0}
-    assert better(few, {(0, None): 0.0})[0] == UNDECIDED
+    assert better(few, {(0, None): 0.0})[0] == PENDING
 
 
 def test_no_difference_can_be_found() -> None:
@@ -231,4 +232,4 @@ def test_gaps_of_several_sets_are_pooled_as_in_welch() -> None:
     assert positive(found).p == pytest.approx(welch.pvalue / 2)
     assert pooled(gaps[:1])[:3] == pytest.approx(gaps[0][:3])
     assert positive(pooled(gaps[:1])).p == pytest.approx(positive(gaps[0]).p)
-    assert positive(pooled([])).verdict == UNDECIDED
+    assert positive(pooled([])).verdict == PENDING
