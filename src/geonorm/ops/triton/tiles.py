@@ -72,6 +72,11 @@ def in_registers(at: Layout) -> dict[str, int]:
     return {"BM": BM, "BG": BG, "num_warps": max(1, min(8, BM * BG // 512))}
 
 
+def segments_tile(features: int) -> dict[str, int]:
+    """Tile and warps of a program for one segment: graphs have some dozens of rows."""
+    return {"BM": 32, "BG": min(16, power_of_two(features)), "num_warps": 4}
+
+
 def sample_of(at: Layout) -> dict[str, int]:
     """The values that a search starts from, in runs of neighbours that fill a sector of memory."""
     run = 8 if at.j_inner == 1 else 1
