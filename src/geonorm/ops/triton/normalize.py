@@ -46,15 +46,15 @@ def why_not() -> str | None:
 def wrote(saved: Saved) -> bool:
     """Whether backward continues from these rows.
 
-    On its way through an operator a state loses its plan, and reading the rows would wait for the device. There they
-    count as written by the kernels if these are requested: what they refuse in backward they refused in forward too.
+    Through an operator a state loses its plan, and reading the rows would wait for the device. There they count as
+    written by the kernels if these were requested in forward: what they refuse in backward they refused then too.
     """
     if saved.plan is not None:
         return isinstance(saved.plan, Plan)
     rows = saved.groups
     if rows.is_cpu:
         return rows.numel() > 0 and float(rows[0, problem.BY]) == problem.BY_TRITON
-    return os.environ.get("GEONORM_BACKEND") == "triton"
+    return saved.backend == "triton"
 
 
 def normalize(
@@ -90,7 +90,7 @@ def _normalize(
         y = write_output(x, rows, p, found)
     if running is not None and updates:
         update(running, rows)
-    return Result(laid_out(y, of.x), Saved(rows, samples, found), updates)
+    return Result(laid_out(y, of.x), Saved(rows, samples, found, "triton"), updates)
 
 
 def normalize_backward(

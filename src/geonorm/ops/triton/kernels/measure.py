@@ -42,7 +42,8 @@ def moments(
             )
         total += tl.sum(tl.where(mask, v * (1.0 / tallest)[None, :], 0.0), axis=0).to(tl.float64)
     rough = (total * tallest.to(tl.float64) / m).to(tl.float32)
-    unit = tl.maximum((high - low).to(tl.float32), SMALLEST_UNIT)
+    # Of equal values the rough mean may be off by some roundings, which must not be large in units.
+    unit = tl.maximum((high - low).to(tl.float32), tl.maximum(tallest * EPS, SMALLEST_UNIT))
     first_moment, second_moment = low * 0, low * 0
     for first in range(0, m, BM):
         if HELD:
