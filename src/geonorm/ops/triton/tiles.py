@@ -73,8 +73,9 @@ def in_registers(at: Layout) -> dict[str, int]:
 
 
 def segments_tile(features: int) -> dict[str, int]:
-    """Tile and warps of a program for one segment: graphs have some dozens of rows."""
-    return {"BM": 32, "BG": min(16, power_of_two(features)), "num_warps": 4}
+    """Tile and warps of a program for one segment. A thread has one value, so that it has the numbers of one group."""
+    BG = min(_LANES, power_of_two(features))
+    return {"BM": 32, "BG": BG, "num_warps": BG}
 
 
 def sample_of(at: Layout) -> dict[str, int]:
