@@ -47,14 +47,14 @@ def gradients(
     return dx, by_parameter(per_group, per_group[BY_GAMMA:], of, groups, rule, at, needs)
 
 
-def _launch(groups: Segments, p: Parameters, rule: Rule, found: Plan) -> tuple[tuple[int, int], dict[str, Any]]:
+def _launch(groups: Segments, p: Parameters, rule: Rule, found: Plan) -> tuple[tuple[int], dict[str, Any]]:
     """Grid and common arguments. Whether the rows come in order is not asked: the answer would wait for the device."""
     at, number = found.layout, groups.number
     index, members = torch.sort(groups.index, stable=True)
     offsets = torch.searchsorted(index, torch.arange(number + 1, dtype=index.dtype, device=index.device))
     features = at.G // number
     tile = segments_tile(features)
-    return (number, blocks(features, tile["BG"])), {
+    return (number * blocks(features, tile["BG"]),), {
         "offsets": offsets, "members": members, **p.center(), **p.removed(), "gamma": p.gamma,
         "q2_number": rule.spread_phi - 1, "factor": found.factor, "floor": found.floor, "N": at.m, "S": number,
         "F": features, "G": at.G, "PG": at.PG, "POWER": found.power, "ROOT": found.root, "ROOT_2": found.root_2,

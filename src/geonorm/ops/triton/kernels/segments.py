@@ -29,14 +29,16 @@ from .state import BY, BY_TRITON, CENTER, COLUMNS, RHO, SPREAD, get, put, remove
 
 
 @triton.jit
-def segment_of(offsets, segment, F, G, BIG: tl.constexpr, BG: tl.constexpr):
-    """Features and groups of this program, the first of its rows in the list, and their number."""
-    f = tl.program_id(1) * BG + tl.arange(0, BG)
+def segment_of(offsets, F, G, BIG: tl.constexpr, BG: tl.constexpr):
+    """Segment, features and groups of this program, the first of its rows in the list, and their number."""
+    blocks = tl.cdiv(F, BG)
+    segment = tl.program_id(0) // blocks
+    f = (tl.program_id(0) % blocks) * BG + tl.arange(0, BG)
     if BIG:
         segment, f = segment.to(tl.int64), f.to(tl.int64)
     first = tl.load(offsets + segment)
     m = (tl.load(offsets + segment + 1) - first).to(tl.int32)
-    return f, tl.where(f < F, segment * F + f, G), first, m
+    return segment, f, tl.where(f < F, segment * F + f, G), first, m
 
 
 @triton.jit
@@ -70,8 +72,7 @@ def segments_kernel(
     BIG: tl.constexpr, BM: tl.constexpr, BG: tl.constexpr,
 ):  # fmt: skip
     """Rows and output. ``y`` may be None: then only the saved rows are written."""
-    segment = tl.program_id(0)
-    f, g, first, m = segment_of(offsets, segment, F, G, BIG, BG)
+    segment, f, g, first, m = segment_of(offsets, F, G, BIG, BG)
     if y is not None:
         fill_strangers(y, offsets, members, segment, f, N, S, F, BIG, BM)
     if m == 0:
@@ -118,8 +119,7 @@ def segments_backward_kernel(
     BIG: tl.constexpr, BM: tl.constexpr, BG: tl.constexpr,
 ):  # fmt: skip
     """dx, and the gradients of the parameters per group, float32 [rows, groups]."""
-    segment = tl.program_id(0)
-    f, g, first, m = segment_of(offsets, segment, F, G, BIG, BG)
+    segment, f, g, first, m = segment_of(offsets, F, G, BIG, BG)
     inside = g < G
     fill_strangers(dx, offsets, members, segment, f, N, S, F, BIG, BM)
     mine = members + first
