@@ -236,8 +236,8 @@ def kernels_table(compiled: dict[str, dict[str, list[Launch]]]) -> str:
     note = (
         "Registers per thread · bytes spilled per thread · bytes of shared memory per program: the most that any\n"
         "layer of the next table needs, in float32 and bfloat16. Compiled with Triton {}, never run. `small`,\n"
-        "`finish`, `verdict`, `running` and those of segments may spill a few bytes, outside of their loops; the kernels\n"
-        "that stream the data spill none.\n"
+        "`finish`, `verdict`, `running` and those of segments may spill a few bytes, outside of their loops; the\n"
+        "kernels that stream the data spill none.\n"
     )
     import triton
 
