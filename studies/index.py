@@ -22,10 +22,10 @@ Every table and figure of the papers that has results is a study that `geonorm r
 show our results, whether they agree or not, and are generated from the files in `results/`, one line per run.
 
 A claim *holds* if a paired test over seeds or splits says so, and *does not hold* if another test shows that its effect
-is smaller than the least one of interest, which each study states before its runs; for a claim that two norms are
-equal, that is the margin. All claims of a page together have a chance of 5 % to be judged wrongly. A claim is
+is smaller than the least one of interest, which each study states with its reason; for a claim that two norms are
+equal, that is the margin. The chance that any claim of a page is judged wrongly is at most 5 %. A claim is
 *undecided* if the effect is too small to be seen in these runs, and *cannot be tested here* if its protocol is out of
-reach. At the scale of two cores networks are small and runs short: a claim that fails there may hold at the paper's
+reach. Where trainings are still missing, there are *not enough runs yet*. At the scale of two cores networks are small and runs short: a claim that fails there may hold at the paper's
 scale, and vice versa. What no paper claims is *our question*; the studies of the guard have no others.
 """
 
