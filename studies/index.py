@@ -25,8 +25,10 @@ A claim *holds* if a paired test over seeds or splits says so, and *does not hol
 is smaller than the least one of interest, which each study states with its reason; for a claim that two norms are
 equal, that is the margin. The chance that any claim of a page is judged wrongly is at most 5 %. A claim is
 *undecided* if the effect is too small to be seen in these runs, and *cannot be tested here* if its protocol is out of
-reach. Where trainings are still missing, there are *not enough runs yet*. At the scale of two cores networks are small and runs short: a claim that fails there may hold at the paper's
-scale, and vice versa. What no paper claims is *our question*; the studies of the guard have no others.
+reach. Where trainings are missing, there are *not enough runs yet*.
+
+At the scale of two cores networks are small and runs short: a claim that fails there may hold at the paper's scale, and
+vice versa. What no paper claims is *our question*; the studies of the guard have no others.
 """
 
 
