@@ -132,7 +132,7 @@ def pooled(gaps: Sequence[Gap]) -> Gap:
         >>> from studies.verdicts import Gap, pooled
         >>> found = pooled([Gap(10, 1.0, 0.3), Gap(5, 2.0, 0.4)])
         >>> found.mean, round(found.error, 2), round(found.freedom, 1)
-        (1.5, 0.25, 8.5)
+        (1.5, 0.25, 8.6)
     """
     if not gaps:
         return Gap(0, math.nan, math.nan)
