@@ -65,6 +65,11 @@ docs: $(VENV)/.ready-docs  ## build the documentation into site/
 
 dist: $(VENV)/.ready-dist  ## build wheel and sdist into dist/
 	$(BIN)/python -m build --outdir dist
+	@for wheel in dist/*-linux_*.whl; do \
+		if [ -e "$$wheel" ]; then \
+			PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --wheel-dir dist "$$wheel" && rm "$$wheel" || exit 1; \
+		fi; \
+	done
 
 setup: $(TOOLS)  ## create .venv and install what the other targets need, except test-compat
 

@@ -13,6 +13,7 @@ from benchmarks.speed.cases import NATIVE, TORCH
 DOCS = Path(__file__).parents[1] / "docs"
 STORE = Path(__file__).with_name("results.csv")
 GPUS = Path(__file__).with_name("results_gpu.csv")  # runs of `geonorm bench --device`, one after the other
+OPTIONS = ("φ=1.5", "φ learned", "robust spread", "guard", "median")  # a row that names none is in the first column
 LEVEL = 0.1  # a ratio this close to 1 is called about as fast
 
 
@@ -47,17 +48,19 @@ def measured_on() -> str:
     return f"Code of {of.code}, {of.versions.split(', ')[1]}, on {of.machine}. {speed.about_machine(newest())}"
 
 
-def by_machine() -> str:
-    """Geonorm in the newest runs of the same code on every machine and instruction set: a Markdown table."""
+def ratios_by_machine() -> dict[str, dict[str, float]]:
+    """Geonorm in the newest runs of the same code on every machine and instruction set; that of the pages is first."""
     code = newest()[0].code
-    machines = dict.fromkeys(
-        [
-            newest()[0].machine,
-            *(result.machine for result in stored() if result.code == code and result.row != "center"),
-        ]
-    )
-    columns = [ratios([result for result in stored() if result.machine == machine]) for machine in machines]
-    lines = [f"| code of {code} | {' | '.join(machines)} |\n", "| --- |" + " --- |" * len(columns) + "\n"]
+    same = [result.machine for result in stored() if result.code == code and result.row != "center"]
+    machines = dict.fromkeys([newest()[0].machine, *same])
+    return {machine: ratios([result for result in stored() if result.machine == machine]) for machine in machines}
+
+
+def by_machine() -> str:
+    """The same as a Markdown table."""
+    machines = ratios_by_machine()
+    columns = list(machines.values())
+    lines = [f"| code of {newest()[0].code} | {' | '.join(machines)} |\n", "| --- |" + " --- |" * len(columns) + "\n"]
     for row in columns[0]:
         cells = [f"{column[row]:.2f}" if row in column else "" for column in columns]
         lines.append(f"| {row} | {' | '.join(cells)} |\n")
@@ -83,14 +86,17 @@ def by_gpu() -> str:
 
 
 def expected() -> str:
-    """The rows without small maps, gathered by the layer of torch: a Markdown table."""
-    kinds: dict[str, list[str]] = {}
+    """The rows without small maps, by torch's layer and by option: a Markdown table."""
+    kinds: dict[str, dict[str, float]] = {}
     for row, value in ratios(newest()).items():
-        kind, _, what = row.partition(", ")
         if not row.endswith("small maps") and "compiled" not in row:
-            kinds.setdefault(kind, []).append(f"{what} {value:.2f}".strip())
-    rows = [f"| {kind} | {'; '.join(values)} |\n" for kind, values in kinds.items()]
-    return "| in place of torch's | time over torch's |\n| --- | --- |\n" + "".join(rows)
+            option = next((option for option in OPTIONS if f", {option}" in row), OPTIONS[0])
+            kinds.setdefault(row.replace(f", {option}", ""), {})[option] = value
+    lines = [f"| over torch's | {' | '.join(OPTIONS)} |\n", "| --- |" + " --- |" * len(OPTIONS) + "\n"]
+    for kind, values in kinds.items():
+        cells = [f"{values[option]:.2f}" if option in values else "" for option in OPTIONS]
+        lines.append(f"| {kind} | {' | '.join(cells)} |\n")
+    return "".join(lines)
 
 
 def limits() -> str:

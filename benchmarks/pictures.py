@@ -100,21 +100,28 @@ def spreads() -> Figure:
 
 
 def broken_samples() -> Figure:
-    """Test accuracy of every training of ``make run`` under four norms, on clean and on broken samples."""
+    """Test accuracy of every training of ``make run`` under four norms, on broken and on clean samples."""
     kept = json.loads(Path(__file__).with_name("pages.json").read_text(encoding="utf-8"))["digits"]["result"]
     names = {"bn": "BatchNorm", "ln": "LayerNorm", "robustbn": "robustbn", "guardbn": "guardbn"}
-    titles = ("Clean training samples", "One training sample in ten broken")
+    clean, broken = kept.values()
     drawing = figure(7.2, 3.0)
-    for place, (title, norms) in enumerate(zip(titles, kept.values(), strict=True)):
+    for place, (title, norms) in enumerate(
+        (("One training sample in ten broken", broken), ("Clean training samples", clean))
+    ):
         axes = drawing.add_subplot(1, 2, place + 1)
         for at, norm in enumerate(names):
             runs = rounded(norms[norm])
             aside = [at + 0.22 * (2 * i / max(1, len(runs) - 1) - 1) for i in range(len(runs))]
             axes.plot(aside, runs, "o", color=TEAL if norm == "guardbn" else GREY, markersize=4.5)
+            worst = min(range(len(runs)), key=runs.__getitem__)
+            axes.plot(aside[worst], runs[worst], "o", color="none", markeredgecolor=RUST, markersize=8)
+            below = {"textcoords": "offset points", "xytext": (0, -14), "ha": "center", "color": RUST, "fontsize": 7.5}
+            axes.annotate(f"{runs[worst]:.0f}", (at, runs[worst]), **below)
         plain(axes, title, "", "test accuracy, %" if place == 0 else "")
         axes.set_xticks(range(len(names)), list(names.values()), fontsize=7.5)
         axes.set_xlim(-0.6, len(names) - 0.4)
-        axes.set_ylim(0, 103)
+        axes.set_ylim(-8, 105)
+    drawing.supxlabel("A dot for each seed. Ringed, with its value: the worst.", color=RUST, fontsize=8)
     return drawing
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from statistics import fmean
 
 from benchmarks import performance
 from benchmarks.pages import put
 from benchmarks.run import DOCS, KEPT
-from studies.index import all_stored
-from studies.verdicts import FAILS, HOLDS, OWN, UNDECIDED
+from studies.index import count
+from studies.study import PRESETS
 
 README = DOCS.parent / "README.md"
 
@@ -29,17 +30,15 @@ def table() -> str:
             ", ".join(f"`{norm}` {broken[norm]}" for norm in first),
             "choosing.md",
         ),
-        (
-            f"training time of a layer, relative to torch's BatchNorm2d, CPU with {instruction_set()}",
-            f"guard: {ratio('BatchNorm2d, guard')}, φ=1.5: {ratio('BatchNorm2d, φ=1.5')}, "
-            f"robust spread: {ratio('BatchNorm2d, robust spread')}, POP-Norm: {ratio('PopNorm2d')}",
-            "speed.md",
+        *(
+            (
+                f"training time of a layer, relative to torch's BatchNorm2d, on {spelled(machine)}",
+                layers(of),
+                "speed.md",
+            )
+            for machine, of in performance.ratios_by_machine().items()
         ),
-        (
-            "the same for a step of ResNet-20",
-            f"guard: {ratio('ResNet-20 step, guard')}, φ=1.5: {ratio('ResNet-20 step, φ=1.5')}",
-            "speed.md",
-        ),
+        ("the same for a step of ResNet-20, on the first of these", steps(), "speed.md"),
         ("faults of random strength in random networks, found by `diagnose`", found_faults(), "analysis/diagnose.md"),
         ("claims of the papers, tested", claims(), "findings.md"),
         ("statements of the papers that do not hold as printed", f"{errata()}, each with a demonstration", "errata.md"),
@@ -49,14 +48,20 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def ratio(row: str) -> str:
-    """Of geonorm, in the table of speed."""
-    return f"{performance.ratio(row):.2f}×"
+def layers(ratios: Mapping[str, float]) -> str:
+    """The norms over the batch in one run of the benchmark."""
+    rows = {name: f"BatchNorm2d, {name}" for name in ("guard", "φ=1.5", "robust spread")} | {"POP-Norm": "PopNorm2d"}
+    return ", ".join(f"{name}: {ratios[row]:.2f}×" for name, row in rows.items())
 
 
-def instruction_set() -> str:
-    """The instruction set of the run in the table of speed."""
-    return {"avx512": "AVX-512", "avx2": "AVX2"}.get(kind := performance.newest()[0].machine.split(", ")[-1], kind)
+def steps() -> str:
+    """A training step of a network in the run on the pages."""
+    return ", ".join(f"{name}: {performance.ratio(f'ResNet-20 step, {name}'):.2f}×" for name in ("guard", "φ=1.5"))
+
+
+def spelled(machine: str) -> str:
+    """A machine of the benchmark, its instruction set in the maker's spelling."""
+    return machine.replace("avx512", "AVX-512").replace("avx2", "AVX2")
 
 
 def name(page: str) -> str:
@@ -66,10 +71,13 @@ def name(page: str) -> str:
 
 
 def claims() -> str:
-    verdicts = [one for study, found in all_stored(DOCS.parent / "results") for one in study.page(found).verdicts]
-    found = [one.verdict for one in verdicts if one.published != OWN]
-    hold, fail, open_ = (found.count(word) for word in (HOLDS, FAILS, UNDECIDED))
-    return f"{hold} hold, {fail} do not, {open_} are undecided at the scale of two cores"
+    """The counts at both scales."""
+    laptop, paper = (count(DOCS.parent / "results", preset) for preset in PRESETS)
+    said = f"{laptop.holds} hold, {laptop.fails} do not, {laptop.undecided} undecided at the scale of two cores; "
+    said += f"{paper.holds} hold, {paper.fails} do not, {paper.undecided} undecided at the papers' scale"
+    untested, pending = laptop.untested + paper.untested, laptop.pending + paper.pending
+    said += f"; {untested} cannot be tested here" if untested else ""
+    return said + (f"; {pending} wait for more runs" if pending else "")
 
 
 def found_faults() -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from . import PRESETS, Study, results, studies, write_page
 from .page import markdown
 from .results import Results
-from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict
+from .verdicts import EXPLORATORY, FAILS, HOLDS, OWN, PENDING, UNDECIDED, UNTESTED, Verdict
+
+_WORDS = (HOLDS, FAILS, UNDECIDED, UNTESTED, PENDING)
 
 _INTRO = """\
 # Do the papers hold?
@@ -18,31 +21,84 @@ Every table and figure of the papers that has results is a study that `geonorm r
 `--preset laptop` in minutes on two cores, with `--preset paper` at the published scale, where there is one. These pages
 show our results, whether they agree or not, and are generated from the files in `results/`, one line per run.
 
-A claim *holds* or *does not hold* if a paired test over seeds or folds says so, at 5 % for all claims of a page
-together; for a claim that two norms are equal, if the interval of their difference lies within a margin or outside it;
-and where there is nothing to test, as the page says. Otherwise it is *undecided at this scale*. At a laptop's scale,
-networks are small and runs short: a claim that fails here may hold at the paper's scale, and vice versa.
-Most presets have three or five seeds, which left most claims undecided; the pages here have eight or ten, and all
-claims of a page are judged by all of its seeds. Claims marked *(our question)* are in no paper; the studies whose names
-begin with `guard` have no others.
+A claim *holds* if a paired test over seeds or splits says so, and *does not hold* if another test shows that its effect
+is smaller than the least one of interest, which each study states with its reason; for a claim that two norms are
+equal, that is the margin. The chance that any claim of a page is judged wrongly is at most 5 %. A claim is
+*undecided* if the effect is too small to be seen in these runs, and *cannot be tested here* if its protocol is out of
+reach. Where trainings are missing, there are *not enough runs yet*.
+
+At the scale of two cores networks are small and runs short: a claim that fails there may hold at the paper's scale, and
+vice versa. What no paper claims is *our question*; the studies of the guard have no others.
 """
+
+
+class Counts(NamedTuple):
+    """How many of the papers' claims hold. Each is counted once, at the paper's scale if it was run there."""
+
+    holds: int
+    fails: int
+    undecided: int
+    untested: int
+    pending: int
+
+
+def count(stored: str | Path, preset: str | None = None) -> Counts:
+    """The counts over all studies; with a preset, of the claims that are counted at its scale."""
+    claims: dict[tuple[str, str], tuple[str, str]] = {}
+    for study, found in all_stored(stored):  # the paper's preset comes last
+        for one in study.page(found).verdicts:
+            if not one.is_own and one.verdict != EXPLORATORY:
+                claims[study.name, one.claim] = found.preset, one.verdict
+    counted = Counter(verdict for scale, verdict in claims.values() if preset in (None, scale))
+    return Counts(*[counted[word] for word in _WORDS])
 
 
 def write_all(stored: str | Path, folder: str | Path) -> Path:
     """Write the pages of all results under ``stored`` and an index into ``folder``; returns the path of the index."""
     folder = Path(folder)
-    rows, claims = [], []
+    rows: dict[bool, list[list[str]]] = {False: [], True: []}
+    claims = []
     for study, found in all_stored(stored):
         name = write_page(study.name, found, folder).name
-        verdicts = study.page(found).verdicts
-        counts = Counter(verdict.verdict for verdict in verdicts)
+        verdicts = [one for one in study.page(found).verdicts if one.verdict != EXPLORATORY]
         link = f"[{study.name}{'' if found.preset == PRESETS[0] else f', {found.preset} scale'}]({name})"
-        rows.append([link, study.line, *[str(counts[word] or "") for word in (HOLDS, FAILS, UNDECIDED)]])
+        for is_own, table in rows.items():
+            counts = Counter(one.verdict for one in verdicts if one.is_own == is_own)
+            if counts:
+                table.append([link, study.line, *[str(counts[word] or "") for word in _WORDS]])
         claims += [f"### {link}\n", f"{_counted(study, found)}\n", *_claims(verdicts)]
-    table = markdown(("study", "what it shows", HOLDS, FAILS, "undecided"), rows)
+    parts = [
+        _INTRO,
+        "## Claims of the papers\n",
+        f"{_counts(stored)}\n",
+        markdown(("study", "what it shows", *_WORDS), rows[False]),
+    ]
+    parts += ["## Our questions\n", markdown(("study", "what it shows", *_WORDS), rows[True])]
     path = folder / "index.md"
-    path.write_text("\n".join([_INTRO, table, "## Claim by claim\n", *claims]), encoding="utf-8")
+    path.write_text("\n".join([*parts, "## Claim by claim\n", *claims]), encoding="utf-8")
     return path
+
+
+def _counts(stored: str | Path) -> str:
+    """The counts in a sentence for each scale."""
+    scales = {"At the scale of two cores": PRESETS[0], "At the paper's scale": PRESETS[1]}
+    said = [f"{scale} {sentence(count(stored, preset))}." for scale, preset in scales.items()]
+    return "Each claim is counted once, at the paper's scale if it was run there. " + " ".join(said)
+
+
+def sentence(counts: Counts) -> str:
+    """Counts in words.
+
+    Examples:
+        >>> from studies.index import Counts, sentence
+        >>> sentence(Counts(3, 2, 1, 0, 0))
+        '3 hold, 2 do not hold, and 1 is undecided because the effect is too small to be seen'
+    """
+    said = f"{counts.holds} hold, {counts.fails} do not hold, and {counts.undecided} "
+    said += "is undecided because the effect is" if counts.undecided == 1 else "are undecided because effects are"
+    more = f"; {counts.untested} cannot be tested here" if counts.untested else ""
+    more += f"; {counts.pending} wait for more runs" if counts.pending else ""
+    return f"{said} too small to be seen{more}"
 
 
 def all_stored(stored: str | Path) -> Iterator[tuple[Study, Results]]:
@@ -66,14 +122,15 @@ def _counted(study: Study, found: Results) -> str:
 
 def _claims(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """The decided claims with their figures, and the undecided ones folded away."""
-    decided = [one for one in verdicts if one.verdict != UNDECIDED]
+    decided = [one for one in verdicts if one.verdict in (HOLDS, FAILS)]
     if decided:
         yield "".join(f"- {_claim(one)}: **{one.verdict}** ({one.ours})\n" for one in decided)
-    undecided = [one for one in verdicts if one.verdict == UNDECIDED]
-    if undecided:
-        listed = "".join(f"- {_claim(one)}\n" for one in undecided)
-        yield f"<details markdown><summary>{len(undecided)} undecided</summary>\n\n{listed}\n</details>\n"
+    for word in (UNDECIDED, UNTESTED, PENDING):
+        others = [one for one in verdicts if one.verdict == word]
+        if others:
+            listed = "".join(f"- {_claim(one)}\n" for one in others)
+            yield f"<details markdown><summary>{len(others)} {word}</summary>\n\n{listed}\n</details>\n"
 
 
 def _claim(verdict: Verdict) -> str:
-    return f"{verdict.claim} *({OWN})*" if verdict.published == OWN else verdict.claim
+    return f"{verdict.claim} *({OWN})*" if verdict.is_own else verdict.claim

@@ -13,11 +13,13 @@ from geonorm.html.result import figure
 from geonorm.lab.extras import require
 from geonorm.lab.statistics import summarize
 
-from .verdicts import FAILS, HOLDS, OWN, UNDECIDED, Verdict
+from .verdicts import EXPLORATORY, FAILS, HOLDS, PENDING, UNDECIDED, UNTESTED, Verdict
 
 _TESTED = """\
-Tests are two-sided and paired over seeds or folds, and corrected for the number of tests on this page (Holm): the
-probability that any unfounded claim is called true or false here is 5 %. Each interval is for one difference."""
+Tests are one-sided and paired over seeds or splits. A claim holds if its test says so; it does not hold if another
+test shows that the effect is smaller than the least one of interest, which is given with its reason below. Both are
+corrected for the number of claims in their table (Holm): the probability that any verdict in a table is wrong is at
+most 5 %. Intervals are those of one difference, 90 %, so that each end is a one-sided bound of 95 %."""
 
 
 _POINTS = 100  # points of a curve
@@ -113,10 +115,8 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     folder.mkdir(parents=True, exist_ok=True)
     parts = [f"# {name}\n", f"{line}\n", f"Source: {source}. Run here with `{command}`.\n", "## Verdicts\n"]
     if page.verdicts:
-        parts.append(f"{tally(page.verdicts)}.\n")
-    heads = ("claim", "published", "ours", "verdict", "why")
-    parts.append(markdown(heads, [(one[0], one[1], one[2], f"**{one[3]}**", one[4]) for one in page.verdicts]))
-    parts.append(f"{_TESTED}\n")
+        parts.append(f"{tally(page.verdicts) or 'No claim is judged yet'}.\n")
+    parts += [*_judged(page.verdicts), f"{_TESTED}\n"]
     parts.append(f"## How ours differs\n\n{page.differs}\n")
     for block in page.blocks:
         if isinstance(block, Chart) and not block.panels:
@@ -135,6 +135,23 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
     return path
 
 
+def _judged(verdicts: Sequence[Verdict]) -> list[str]:
+    """The tables of the paper's claims, of our questions, and of further figures without a verdict."""
+    parts = []
+    further = [one for one in verdicts if one.verdict == EXPLORATORY]
+    judged = [one for one in verdicts if one.verdict != EXPLORATORY]
+    claims = [(one.claim, one.published, one.ours, f"**{one.verdict}**", one.why) for one in judged if not one.is_own]
+    questions = [(one.claim, one.ours, f"**{one.verdict}**", one.why) for one in judged if one.is_own]
+    if claims:
+        parts += ["### Claims of the paper\n", markdown(("claim", "published", "ours", "verdict", "why"), claims)]
+    if questions:
+        parts += ["### Our questions\n", markdown(("question", "ours", "verdict", "why"), questions)]
+    if further:
+        rows = [(one.claim, "" if one.is_own else one.published, one.ours, one.why) for one in further]
+        parts += ["### Further figures, without a verdict\n", markdown(("figure", "published", "ours", "why"), rows)]
+    return parts
+
+
 def tally(verdicts: Sequence[Verdict]) -> str:
     """How many claims hold, separately for those of the papers and our own questions.
 
@@ -142,15 +159,21 @@ def tally(verdicts: Sequence[Verdict]) -> str:
         >>> from studies.page import tally
         >>> from studies.verdicts import HOLDS, OWN, Verdict
         >>> tally([Verdict("1 < 2", "Table 1", "1 and 2", HOLDS, "so"), Verdict("2 < 3", OWN, "2 and 3", HOLDS, "so")])
-        'Claims of the paper: 1 holds. Questions of our own: 1 holds'
+        'Claims of the paper: 1 holds. Our questions: 1 holds'
     """
     said = []
     for title, of in (
-        ("Claims of the paper", [one for one in verdicts if one.published != OWN]),
-        ("Questions of our own", [one for one in verdicts if one.published == OWN]),
+        ("Claims of the paper", [one for one in verdicts if not one.is_own]),
+        ("Our questions", [one for one in verdicts if one.is_own]),
     ):
         counts = Counter(one.verdict for one in of)
-        words = {HOLDS: ("holds", "hold"), FAILS: ("does not", "do not"), UNDECIDED: ("is undecided", "are undecided")}
+        words = {
+            HOLDS: ("holds", "hold"),
+            FAILS: ("does not", "do not"),
+            UNDECIDED: ("is undecided", "are undecided"),
+            UNTESTED: (UNTESTED, UNTESTED),
+            PENDING: ("waits for more runs", "wait for more runs"),
+        }
         each = [f"{counts[word]} {forms[counts[word] > 1]}" for word, forms in words.items() if counts[word]]
         if each:
             said.append(f"{title}: {', '.join(each)}")

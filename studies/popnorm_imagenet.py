@@ -9,12 +9,13 @@ from .popnorm import EVERYWHERE, loss_line, losses, seeds_of
 from .recipe import StudyRecipe
 from .results import Results, accuracy
 from .study import Study
-from .verdicts import OWN, Verdict, better
+from .verdicts import OWN, Answer, Verdict, better, explored
 
 FIRST, FIVE = "clean", "clean(top=5)"
 BATCH, POP = "bn", "pop"
 PUBLISHED = {BATCH: {FIRST: "66.81", FIVE: "87.32"}, POP: {FIRST: "67.53", FIVE: "87.95"}}
 PART = "images"
+_LEAST = 0.36  # points of top-1 accuracy: half of the difference in Table 2
 
 PAPER = StudyRecipe(
     data="image_folder",
@@ -31,6 +32,7 @@ PAPER = StudyRecipe(
     milestones=(250 / 600, 450 / 600, 550 / 600),
     augment=("window", "flip"),
     processes=8,
+    own_statistics=True,
 )
 
 
@@ -46,6 +48,7 @@ def plan(preset: str) -> dict[str, StudyRecipe]:
         epochs=10,
         batch_size=128,
         processes=1,
+        own_statistics=False,
     )
     return {PART: small}
 
@@ -76,7 +79,7 @@ SMALL = "A folder of small images (CIFAR-10's in the stored results), ResNet-18 
 
 
 def _verdicts(results: Results) -> list[Verdict]:
-    """The paper's claim is about ImageNet, so only the paper preset can test it."""
+    """The paper's claim is about ImageNet, so only the paper preset can test it. Top-5 is a further figure on it."""
     paper = results.preset == "paper"
     found = []
     for how, name in ((FIRST, "top-1"), (FIVE, "top-5")):
@@ -86,7 +89,8 @@ def _verdicts(results: Results) -> list[Verdict]:
             claim = f"{where}: POP-Norm has a higher {name} accuracy than BatchNorm"
             published = f"{PUBLISHED[POP][how]} against {PUBLISHED[BATCH][how]}" if paper else OWN
             figures = f"{spread(ours[POP])} against {spread(ours[BATCH])}"
-            found.append(Verdict(claim, published, figures, *better(ours[POP], ours[BATCH])))
+            answer: Answer = better(ours[POP], ours[BATCH], _LEAST)
+            found.append(Verdict(claim, published, figures, *(answer if how == FIRST else explored(answer))))
     return found
 
 
@@ -97,7 +101,11 @@ _DIFFERS = """\
   about ImageNet, so its verdicts are on our own questions. Top-5 is out of ten classes there, out of 1,000 in the
   paper.
 - The paper preset reads images at 224×224, enlarges them to 256×256 and cuts out 224×224; the paper resizes images to
-  256×256 first. It trains on eight processes under torchrun, for 120 epochs: the paper's 600,000 iterations.
+  256×256 first. It trains on eight processes under torchrun, for 120 epochs: the paper's 600,000 iterations. As was
+  usual with eight GPUs, each process normalizes its 32 samples of a batch by themselves, under both norms; the paper
+  says only that the batch is distributed. Running statistics are those of the first process.
+- Top-1 decides; top-5 is a further figure on the same claim. The least difference of interest is 0.36 points, half of
+  the paper's. The stored runs were known when it was chosen.
 - The paper prints no deviations and does not say how many runs its figures are based on, so there is no error to
   compare their difference with. It is 0.72 points for top-1 and 0.63 for top-5 in its Table 2, *about 0.8 %* in its
   text."""

@@ -18,10 +18,18 @@ SAID = (
 )
 _BATCH = 8
 _FEW = {"train_size": 2 * _BATCH, "test_size": 2 * _BATCH}
-_SIDES = {"digits": 8, "cifar10": 32, "cifar100": 32, "cifar100_subset": 32, "image_folder": 224, "celeba": 64}
+_SIDES = {
+    "digits": 8,
+    "cifar10": 32,
+    "cifar100": 32,
+    "cifar100_subset": 32,
+    "image_folder": 224,
+    "celeba": 64,
+    "marked_cifar10": 16,
+}
 _LARGEST = 64  # pixels: after ImageNet's stem and stages 2×2 are left
 _LARGEST_MEASURED = 8  # if the sharpness is measured, which takes dozens of forward and backward passes
-_CLASSES = {"celeba": 2, "cifar100": 8, "cifar100_subset": 8}  # the others have 4
+_CLASSES = {"celeba": 2, "marked_cifar10": 2, "cifar100": 8, "cifar100_subset": 8}  # the others have 4
 _TABLES = ("compas", "adult", "subpopulations")
 _GRAPHS = ("mutag", "ptc", "proteins", "regular_graphs")
 # Networks for images at their full size, which take seconds for a few samples.

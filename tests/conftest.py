@@ -1,7 +1,10 @@
 """Settings of all tests."""
 
+import gc
 import os
 import signal
+import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -23,3 +26,16 @@ settings.load_profile("quick")  # `make test-full` asks for the other
 def _same_random_numbers_in_any_order() -> None:
     """A test draws the same numbers whether it runs alone, after others, or on another worker."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _what_a_file_leaves_is_not_searched_again() -> Iterator[None]:
+    """Compiled graphs leave millions of objects, and every later collection of garbage would go through all of them."""
+    yield
+    if "torch._dynamo" in sys.modules:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        torch._dynamo.reset()
+        FakeTensorMode.cache_clear()
+    gc.collect()
+    gc.freeze()

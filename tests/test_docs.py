@@ -257,6 +257,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.parametrize(
     "name",
     [
+        "broken_samples",
         "one_outlier",
         "spreads",
         "guard",

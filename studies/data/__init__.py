@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from geonorm.lab.data import register
 
-from . import adult, celeba, civil_comments, compas, regular_graphs
+from . import adult, celeba, civil_comments, compas, marked_cifar, regular_graphs
 
 
 def register_all() -> None:
@@ -18,6 +18,13 @@ def register_all() -> None:
         civil_comments.civil_comments,
         civil_comments.PLACES,
         civil_comments.HOW,
+    )
+    register(
+        "marked_cifar10",
+        "CIFAR-10, animals or vehicles, with a mark that misleads",
+        marked_cifar.marked_cifar10,
+        marked_cifar.PLACES,
+        marked_cifar.HOW,
     )
     register(
         "regular_graphs",

@@ -2,25 +2,74 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-NEWTON = "newton"  # its name among the norms of a study, with a learned φ
+# Its names among the norms of a study: whether φ is learned, and whether the backward pass is the closed form.
+NEWTONS = {
+    "newton": (True, False),
+    "newton_fixed": (False, False),
+    "newton_closed": (True, True),
+    "newton_closed_fixed": (False, True),
+}
+_STEPS = 8
+_SMALLEST = 1e-6  # of a distance, since negative powers of it are needed
 
 
-class NewtonNorm(nn.Module):
-    """AugNorm by eight Newton steps from the mean, each recorded by autograd.
+def newton_center(x: Tensor, phi: Tensor, dims: list[int], steps: int = _STEPS) -> Tensor:
+    """The center after some Newton steps from the mean.
 
         y ← y + Σ sgn(x − y)|x − y|^(φ−1) / ((φ − 1) Σ |x − y|^(φ−2))
 
-    The steps and their number are those of AugNorm on graphs, with the sign corrected (E2 of the errata). The backward
-    pass differs: the paper has one in closed form, and calls recorded steps too memory intensive. The steps need not
+    Args:
+        x: the samples.
+        phi: the exponents, to be broadcast.
+        dims: the dimensions of x to reduce.
+        steps: their number; those of the paper are eight.
+    """
+    center: Tensor = x.mean(dims, keepdim=True)
+    for _ in range(steps):
+        r = x - center
+        size = r.abs() + _SMALLEST
+        slope = (phi - 1) * size.pow(phi - 2)
+        center = center + (r.sign() * size.pow(phi - 1)).sum(dims, keepdim=True) / slope.sum(dims, keepdim=True)
+    return center
+
+
+class _ClosedForm(torch.autograd.Function):
+    """The same steps, with the derivatives of a minimum: those of the paper with its errors E3 and E5 corrected."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, phi: Tensor, dims: list[int]) -> Tensor:
+        center = newton_center(x, phi, dims)
+        ctx.save_for_backward(x, phi, center)
+        ctx.dims = dims
+        return center
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, phi, center = ctx.saved_tensors
+        r = x - center
+        size = r.abs() + _SMALLEST
+        weights = size.pow(phi - 2)
+        whole = weights.sum(ctx.dims, keepdim=True)
+        rise = (r * weights * (1 + phi * size.log())).sum(ctx.dims, keepdim=True) / ((phi - 1) * phi * whole)
+        return grad * weights / whole, grad * rise, None
+
+
+class NewtonNorm(nn.Module):
+    """AugNorm over the batch by eight Newton steps from the mean.
+
+    The steps and their number are those of AugNorm on graphs, with the sign corrected (E2 of the errata). They need not
     converge, and a learned φ may leave the range in which there is a center.
 
     Args:
         channels: number of channels.
         phi: the exponent.
         learned: learn one φ per channel, without bounds.
+        closed: backward pass in closed form, as in the paper; else autograd records every step.
 
     Examples:
         >>> import torch
@@ -32,11 +81,12 @@ class NewtonNorm(nn.Module):
     running_center: Tensor
     running_var: Tensor
 
-    def __init__(self, channels: int, phi: float = 1.5, learned: bool = False) -> None:
+    def __init__(self, channels: int, phi: float = 1.5, learned: bool = False, closed: bool = False) -> None:
         super().__init__()
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
         start = torch.full((channels,), phi)
         self.phi: Tensor = nn.Parameter(start) if learned else start
+        self.closed = closed
         self.register_buffer("running_center", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
 
@@ -46,19 +96,11 @@ class NewtonNorm(nn.Module):
         shape = [1, -1, *[1] * (x.dim() - 2)]
         center, variance = self.running_center.view(shape), self.running_var.view(shape)
         if self.training:
-            center = self._center(x, dims, shape)
+            phi = self.phi.view(shape)
+            make = _ClosedForm.apply if self.closed else newton_center
+            center = make(x, phi, dims)
             variance = (x - center).square().mean(dims, keepdim=True)
             with torch.no_grad():
                 self.running_center.lerp_(center.flatten(), 0.1)
                 self.running_var.lerp_(variance.flatten(), 0.1)
         return (x - center) * (variance + 1e-5).rsqrt() * self.weight.view(shape) + self.bias.view(shape)
-
-    def _center(self, x: Tensor, dims: list[int], shape: list[int]) -> Tensor:
-        phi = self.phi.view(shape)
-        center = x.mean(dims, keepdim=True)
-        for _ in range(8):
-            r = x - center
-            size = r.abs() + 1e-6
-            slope = (phi - 1) * size.pow(phi - 2)
-            center = center + (r.sign() * size.pow(phi - 1)).sum(dims, keepdim=True) / slope.sum(dims, keepdim=True)
-        return center

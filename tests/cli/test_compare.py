@@ -115,7 +115,7 @@ def test_what_the_report_needs_is_asked_for_before_the_training(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["compare", *tiny]) == 1
-    assert "matplotlib is needed here but not installed: pip install 'geonorm[plots]'" in capsys.readouterr().err
+    assert "matplotlib is needed here but not installed: pip install 'geonorm[lab,plots]'" in capsys.readouterr().err
     assert not Path("out").exists(), "nothing was begun"
 
 
@@ -164,6 +164,7 @@ WRONG = {
     "program.py": "import sys\nsys.exit(2)\n",
     "relative.py": "from .own import make_model as make\n",
     "raises.py": "def make():\n    return {}['width']\n",
+    "loader.py": "import torch\ndef batches():\n    return torch.utils.data.DataLoader(torch.zeros(4, 2), 2)\n",
 }
 
 
@@ -174,6 +175,12 @@ WRONG = {
         (["--data", "mutag"], "mutag is not at hand: looked for tu_graphs/MUTAG"),
         (["--model", "nowhere.py:make", "--data", "own.py:make_data"], "does not exist"),
         (["--model", "own.py:nothing", "--data", "own.py:make_data"], "expected the name 'nothing' in own.py"),
+        (["--model", "own.py:nothing", "--data", "own.py:make_data"], "; it has "),
+        (
+            ["--model", "own.py:make_model", "--data", "loader.py:batches", "--norms", "own", "aug"],
+            "2 of 2 runs failed; the first: own, erm, clean, seed 0 and 1 more: expected loader.py:batches to return "
+            "(train, test) or a Task (got DataLoader)",
+        ),
         (["--model", "own.py:make_model", "--data", "own.py:OWN.x"], "it is not defined there"),
         (
             ["--model", "own.py:plain_model", "--data", "own.py:make_data", "--norms", "ln"],
@@ -190,7 +197,7 @@ WRONG = {
             "move the code that the file runs as a program below if __name__",
         ),
         (["--model", "relative.py:make"], "name a module of a package as package.module:function"),
-        (["--model", "raises.py:make"], "seed 0: KeyError: 'width' (raises.py, line 2)"),
+        (["--model", "raises.py:make"], ": KeyError: 'width' (raises.py, line 2)"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -162,3 +162,47 @@ def test_a_stdout_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_paths_of_the_parser_lead_to_a_function() -> None:
     for name in ("info", "norms", "bench", "demo"):
         assert callable(make_parser().parse_args([name]).run)
+
+
+@pytest.mark.parametrize("module", ["geonorm.cli", "argparse", "torch"])
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(module: str) -> None:
+    """A finder that comes before all others presses Ctrl-C when the module is imported."""
+    script = (
+        "import signal, sys\n"
+        "sys.argv = ['/somewhere/bin/geonorm', 'norms']\n"
+        "class Impatient:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Impatient())\n"
+        "from geonorm.__main__ import main\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ngeonorm: stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compare", "--model", "mine.py"], "name one of mine.py:make_model, mine.py:make_data"),
+        (["compare", "--data", "mine.py"], "name one of mine.py:make_model, mine.py:make_data"),
+        (["diagnose", "--model", "mine.py", "--input-shape", "3"], "name one of mine.py:make_model, mine.py:make_data"),
+        (["screen", "--model", "mine.py:make_model", "--data", "nowhere.py"], "nowhere.py does not exist"),
+        (["summary", "--model", "empty.py", "--input-shape", "3"], "empty.py defines no function"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_file_without_a_function_named(
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The file is not run for this: it would import torch."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("raise SystemExit\ndef make_model(): ...\ndef make_data(): ...\n")
+    Path("empty.py").write_text("SIZE = 3\n")
+    assert code_of(arguments) == 2
+    assert words in capsys.readouterr().err

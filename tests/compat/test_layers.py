@@ -179,14 +179,19 @@ MEASURING = [c for c in ONE_OF_EACH if not c.running and not c.graph]
     ("name", "options"),
     [
         ("AugLayerNorm", {"phi": 1.0}),
-        *[pytest.param(c.name, {"phi": 1.5}, marks=pytest.mark.slow) for c in MEASURING],
+        *[
+            pytest.param(c.name, {"phi": 1.75}, marks=pytest.mark.slow) for c in MEASURING
+        ],  # 8 sweeps; below it takes more
         pytest.param("AugLayerNorm", {"phi": 1.6, "learn_phi": True}, marks=pytest.mark.slow),
-        pytest.param("AugGroupNorm", {"spread": "robust"}, marks=pytest.mark.slow),
+        pytest.param("AugGroupNorm", {"phi": 1.75, "spread": "robust", "spread_phi": 1.75}, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_onnx_of_layers_that_measure_their_input(name: str, options: dict[str, Any], tmp_path: Path) -> None:
-    """A center is found by a fixed number of sweeps there, without being asked to."""
+    """A center is found by a fixed number of sweeps there, without being asked to.
+
+    The exporter takes half a minute for 24 sweeps, so most have φ = 1.75, which needs 8.
+    """
     case = next(c for c in CASES if c.name == name)
     check_onnx(randomize_parameters(case.make(**options)), case.input(torch.float32), tmp_path / "layer.onnx")
 

@@ -65,7 +65,7 @@ def test_own_loaders(tmp_path: Path) -> None:
 
 
 def test_data_that_is_no_pair(tmp_path: Path) -> None:
-    with pytest.raises(RunsFailed, match="expected make_data to return"):
+    with pytest.raises(RunsFailed, match=r"expected .*<lambda> to return \(train, test\) or a Task \(got int\)"):
         compare(little_model, lambda: 3, ["bn"], seeds=1, epochs=1, store=tmp_path / "r.sqlite")
 
 

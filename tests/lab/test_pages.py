@@ -25,6 +25,8 @@ def networks(of_studies: bool) -> str:
             number = sum(parameter.numel() for parameter in create_model(model.name).parameters())
         shape = "×".join(map(str, model.input_shape))
         rows.append(f"| `{model.name}` | {model.line} | {shape} | {number:,} |\n")
+    if of_studies:
+        rows.sort()  # they are registered in the order in which tests import them
     return "| name | what it is | input | parameters |\n| --- | --- | --- | --- |\n" + "".join(rows)
 
 
@@ -35,6 +37,8 @@ def sources(of_studies: bool) -> str:
             continue
         places = "<br>".join(f"`{place}`" for place in known.places) or "needs no file"
         rows.append(f"| `{name}` | {known.line} | {places} | {known.how} |\n")
+    if of_studies:
+        rows.sort()
     return "| name | what it is | looked for | how to get it |\n| --- | --- | --- | --- |\n" + "".join(rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import threading
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from geonorm.introspect.progress import progress, without_bars
 from geonorm.lab import Recipe, Store
-from geonorm.lab.bars import busy
+from geonorm.lab.bars import busy, downloading
 from geonorm.lab.progress import Lines, LiveTable, Watcher, shown
 from geonorm.lab.recipe import Run
 from geonorm.lab.store import Epoch, StoreError
@@ -162,9 +163,41 @@ def test_nobody_can_look(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert capsys.readouterr().out == ""
 
 
-def test_verbs_inside_a_run_show_no_bars_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    tqdm = pytest.importorskip("tqdm")
-    monkeypatch.setattr(tqdm, "tqdm", lambda items, **options: [f"bar of {options['desc']}"])
-    assert list(progress([1, 2], "work")) == ["bar of work"]
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_long_work_shows_a_bar_on_a_terminal_and_not_inside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("geonorm.introspect.progress.DELAY", 0.0)
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    assert list(progress([1, 2], "work")) == [1, 2]
+    assert "work" in terminal.getvalue()
+    monkeypatch.setattr("sys.stderr", inside := Terminal())
     with without_bars():
         assert list(progress([1, 2], "work")) == [1, 2]
+    assert inside.getvalue() == ""
+
+
+def test_bars_in_each_other_and_bars_that_are_left_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """rich may refuse a second display; the work goes on, and the terminal is left with its cursor."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("geonorm.introspect.progress.DELAY", 0.0)
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    assert [[*progress("ab", "inner")] for _ in progress([1, 2], "outer")] == [["a", "b"]] * 2
+    for item in progress(range(9), "work"):
+        if item == 3:
+            break
+    del item
+    gc.collect()
+    assert terminal.getvalue().count("\x1b[?25l") == terminal.getvalue().count("\x1b[?25h") > 0
+
+
+def test_a_download_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    with downloading("digits", 2_000_000) as advance:
+        advance(1_000_000)
+    assert "downloading digits" in terminal.getvalue()
+    assert "1.0/2.0 MB" in terminal.getvalue()

@@ -401,8 +401,6 @@ def written_by(backend: str, option: Option, layout: Layout) -> Iterator[float]:
     """The backend, and what the column BY must say."""
     with using_backend(backend):
         kernels = backend == "native" and option.on_kernels and layout.on_kernels
-        if option.phi == "learned" and layout.segments:
-            kernels = False  # φ per segment is computed before
         if "guard" in option.rule and layout.memory == "transposed":
             kernels = kernels and option.phi != 2.0  # by rows on torch; all else is pulled there, then handed on
         yield problem.BY_CPU if kernels else problem.BY_TORCH
@@ -473,7 +471,7 @@ def test_torch_reads_what_the_kernels_have_kept(layout: str, option: str) -> Non
     """As it must where center or spread have gradients too."""
     dtype = torch.float32
     of, groups, rule = case(layout, option, dtype)
-    if (rule.guard is not None and not LAYOUTS[layout].can_be_guarded()) or (rule.learned and "segments" in layout):
+    if rule.guard is not None and not LAYOUTS[layout].can_be_guarded():
         pytest.skip("no such case")
     grads, needs = incoming(of, groups, OPTIONS[option]), tuple(isinstance(value, Tensor) for value in of)
     result = cpu.normalize(of, groups, rule)

@@ -469,3 +469,24 @@ def test_the_operators_are_what_is_behind_them(layout: str, present: str) -> Non
     others = choose.normalize_backward(Incoming(grad), of, groups, Rule(), direct.saved, needs)
     for part, other, need in zip(parts, others, needs, strict=True):
         assert torch.equal(part, other) if need else not part.numel()
+
+
+def test_a_compiled_graph_keeps_the_backend_it_was_traced_with() -> None:
+    """In forward and in backward: the rows on a device do not say who wrote them."""
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph)
+        return make_boxed_func(graph.forward)
+
+    layer = geonorm.AugBatchNorm1d(3, phi=1.5)
+    with using_backend("torch"):
+        y = torch.compile(layer, backend=aot_autograd(fw_compiler=keep))(random(6, 3, dtype=torch.float32))
+    with using_backend("auto"):
+        y.sum().backward()
+    nodes = [node for graph in graphs for node in graph.graph.nodes if str(node.target).startswith("geonorm.")]
+    assert [str(node.target) for node in nodes] == ["geonorm.normalize.default", "geonorm.normalize_backward.default"]
+    assert [node.args[-1] for node in nodes] == ["torch", "torch"]

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from geonorm.lab import Recipe, Store
+from geonorm.lab.ddp_team import Team
 from geonorm.lab.orchestrate import orchestrate
 from geonorm.lab.recipe import study_settings
+from geonorm.nn._base import NormLayer
 from studies.recipe import StudyRecipe, StudySource
 
 ONE: dict[str, Any] = {"norms": ("bn",), "seeds": (0,), "epochs": 1, "batch_size": 512}
@@ -22,6 +24,8 @@ ONE: dict[str, Any] = {"norms": ("bn",), "seeds": (0,), "epochs": 1, "batch_size
         ({"weight_scale": -1}, "weight_scale > 0"),
         ({"weight_scale": "1"}, "weight_scale to be a number"),
         ({"weights_as_kappa": 0}, "weights_as_kappa above 0"),
+        ({"phi_rate": 0}, "phi_rate above 0"),
+        ({"phi_rate": 16, "optimizer": "adam"}, "only with the optimizer 'sgd'"),
         ({"probes": ("momentz",)}, "did you mean 'moments'"),
         ({"epochs": 0}, "epochs"),
     ],
@@ -63,3 +67,29 @@ def test_only_their_own_source_carries_them_out(tmp_path: Path) -> None:
 def test_workers_find_the_studies(tmp_path: Path) -> None:
     runs = StudyRecipe(**{**ONE, "seeds": (0, 1)}, probes=("weight_norms",)).runs()
     assert orchestrate(runs, Store(tmp_path / "r.sqlite"), StudySource(), workers=2).left == 0
+
+
+def test_a_learned_phi_has_the_rate_of_one_without_bounds() -> None:
+    """In a step of SGD it moves (dφ/dθ)² as far as the gradient by φ says, and φ starts where dφ/dθ = 1/4."""
+    moved = {}
+    for rate in (1.0, 16.0):
+        run = StudyRecipe(
+            **{**ONE, "norms": ("diffphi",)}, weight_decay=0.5, phi_rate=rate, momentum=0, lr=0.001
+        ).runs()[0]
+        assert ("phi_rate" in run.choices) == (rate != 1), "older results keep their keys"
+        torch.manual_seed(0)
+        source = StudySource()
+        training = source.training(run, source.task(run), Team())
+        for group in training.optimizer.param_groups:
+            group["lr"] = group["lr"] * group.get("share", 1.0)
+        layer = next(module for module in training.model.modules() if isinstance(module, NormLayer))
+        assert layer.phi_offset is not None
+        assert isinstance(layer.phi, torch.Tensor)
+        (slope,) = torch.autograd.grad(layer.phi.sum(), layer.phi_offset)
+        torch.testing.assert_close(slope, torch.full_like(slope, 0.25))
+        layer.phi_offset.grad = 0.25 * torch.ones_like(slope)  # a gradient of 1 by φ
+        before = layer.phi.detach().clone()
+        training.optimizer.step()
+        moved[rate] = (before - layer.phi.detach()) / run["lr"]
+    torch.testing.assert_close(moved[1.0], torch.full_like(moved[1.0], 1 / 16), rtol=1e-3, atol=0)
+    torch.testing.assert_close(moved[16.0], torch.ones_like(moved[16.0]), rtol=2e-3, atol=0)

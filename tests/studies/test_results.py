@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import studies as room
@@ -15,7 +16,26 @@ from studies.page import Chart, Page, Table, mean_line, spread
 from studies.recipe import StudyRecipe
 from studies.results import Results, accuracy
 from studies.study import Study
-from studies.verdicts import FAILS, HOLDS, UNDECIDED, Verdict, above, below, better, corrected, level
+from studies.verdicts import (
+    EXPLORATORY,
+    FAILS,
+    HOLDS,
+    OWN,
+    PENDING,
+    UNDECIDED,
+    Answer,
+    Gap,
+    Verdict,
+    above,
+    below,
+    better,
+    corrected,
+    explored,
+    level,
+    no_worse,
+    pooled,
+    positive,
+)
 
 RECIPE = StudyRecipe(norms=("bn", "none"), seeds=(0, 1), epochs=2, batch_size=256)
 
@@ -114,13 +134,65 @@ def test_verdicts() -> None:
     assert level(higher, one, margin=2)[0] == FAILS
     assert level(unclear, one, margin=0.5)[0] == UNDECIDED
     assert "+5.04" in better(higher, one).why
-    assert better({pair: value + 1 for pair, value in one.items()}, one)[1].endswith("no test")
+    assert better({pair: value + 1 for pair, value in one.items()}, one)[:2] == (
+        HOLDS,
+        "difference +1.00 in all 9 pairs",
+    )
     assert [above(one, bound)[0] for bound in (80, 91, 99)] == [HOLDS, UNDECIDED, FAILS]
     assert [below(one, bound)[0] for bound in (80, 91, 99)] == [FAILS, UNDECIDED, HOLDS]
-    assert above(dict.fromkeys(one, 1.0), 0.8)[:2] == (HOLDS, "the same in 9 runs")
+    assert above(dict.fromkeys(one, 1.0), 0.8)[:2] == (HOLDS, "difference from the bound +0.20 in all 9 runs")
     assert "9 runs" in above(one, 80).why
     few = {(0, None): 1.0}
-    assert better(few, {(0, None): 0.0})[0] == UNDECIDED
+    assert better(few, {(0, None): 0.0})[0] == PENDING
+
+
+def test_no_difference_can_be_found() -> None:
+    """A claim that one is better does not hold where the difference is below the least one of interest."""
+    one = {(seed, None): 90.0 + seed % 3 for seed in range(9)}
+    same = {pair: value + 0.2 * (-1) ** pair[0] for pair, value in one.items()}
+    assert better(same, one)[0] == UNDECIDED
+    assert better(same, one, least=1.0)[0] == FAILS
+    assert better(one, one, least=1.0)[0] == FAILS
+    assert no_worse(same, one, margin=1.0)[0] == HOLDS
+    assert no_worse({pair: value - 3 for pair, value in same.items()}, one, margin=1.0)[0] == FAILS
+    little = {pair: value + 0.5 for pair, value in same.items()}
+    assert better(little, one, least=1.0)[0] == HOLDS, "it is there, although it is small"
+    assert level(little, one, margin=0.4)[0] == UNDECIDED
+    assert [below(same, 90.9, least)[0] for least in (0.0, 1.0)] == [UNDECIDED, FAILS]
+
+
+@pytest.mark.parametrize("truth", [-0.5, 0.0, 0.5, 1.0, 1.5])
+@pytest.mark.parametrize("how", ["better", "no_worse", "level"])
+def test_wrong_answers_are_as_rare_as_said(how: str, truth: float) -> None:
+    """At most 5 % of the verdicts are wrong whatever the truth is, at the edges of both tests too."""
+    least = 1.0
+    right = {
+        "better": ({HOLDS} if truth > 0 else set()) | ({FAILS} if truth < least else set()),
+        "no_worse": ({HOLDS} if truth > -least else set()) | ({FAILS} if truth < 0 else set()),
+        "level": {HOLDS} if abs(truth) < least else {FAILS},
+    }[how]
+    rng = np.random.default_rng(0)
+    zero = {(seed, None): 0.0 for seed in range(6)}
+    wrong = 0
+    for _ in range(2000):
+        values = {(seed, None): float(value) for seed, value in enumerate(rng.normal(truth, 0.7, 6))}
+        found = {"better": better, "no_worse": no_worse, "level": level}[how](values, zero, least)
+        wrong += found.verdict not in {UNDECIDED, *right}
+    assert wrong / 2000 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+
+
+def test_further_figures_are_not_judged() -> None:
+    answer = explored(Answer(HOLDS, "so", 0.001))
+    assert answer.verdict == EXPLORATORY
+    found = corrected([Verdict("one", "Table 1", "1", HOLDS, "so", 0.03), Verdict("other", "Table 1", "2", *answer)])
+    assert [one.verdict for one in found] == [HOLDS, EXPLORATORY]
+    assert found[0].why == "so, p = 0.030"
+
+
+def test_our_questions_do_not_weaken_the_tests_of_claims() -> None:
+    claims = [Verdict("claim", "Table 1", "1", HOLDS, "so", 0.03)]
+    questions = [Verdict(f"question {i}", OWN, "1", UNDECIDED, "so", 0.9) for i in range(9)]
+    assert corrected([*claims, *questions])[0].verdict == HOLDS
 
 
 def test_the_tests_of_a_page_are_corrected_for_each_other() -> None:
@@ -145,3 +217,19 @@ def test_folds_are_not_counted_as_independent() -> None:
     assert difference(one, other, shared=1 / 9).high - difference(one, other).mean == pytest.approx(
         math.sqrt(1 + 10 / 9) * (difference(one, other).high - difference(one, other).mean)
     )
+
+
+def test_gaps_of_several_sets_are_pooled_as_in_welch() -> None:
+    """Of two sets: the difference of means in Welch's test, halved."""
+    stats = pytest.importorskip("scipy.stats")
+    one, other = np.array([3.0, 4.0, 6.0, 3.5]), np.array([-1.0, 0.5, 2.0, 1.0, 0.0, 0.2, 0.4])
+    gaps = [Gap(len(x), float(x.mean()), float(x.std(ddof=1) / len(x) ** 0.5)) for x in (one, other)]
+    found = pooled(gaps)
+    welch = stats.ttest_ind(one, -other, equal_var=False)
+    assert found.number == 11
+    assert found.mean == pytest.approx((one.mean() + other.mean()) / 2)
+    assert found.freedom == pytest.approx(welch.df)
+    assert positive(found).p == pytest.approx(welch.pvalue / 2)
+    assert pooled(gaps[:1])[:3] == pytest.approx(gaps[0][:3])
+    assert positive(pooled(gaps[:1])).p == pytest.approx(positive(gaps[0]).p)
+    assert positive(pooled([])).verdict == PENDING

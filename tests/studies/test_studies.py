@@ -11,7 +11,7 @@ from geonorm.lab.data import DataError, find_source
 from studies import PRESETS, Study, page, reproduce, results, smoke, studies, study, write_page
 from studies.index import write_all
 from studies.recipe import StudyRecipe
-from studies.verdicts import FAILS, HOLDS, UNDECIDED
+from studies.verdicts import EXPLORATORY, FAILS, HOLDS, UNDECIDED
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "results"
@@ -130,17 +130,6 @@ def mean(name: str, part: str, how: str = "clean", figure: str = "accuracy", **c
 
 def test_choosing_quotes_the_results() -> None:
     text = quoted("choosing.md")
-    (bn, bn_new), (pop, pop_new) = (
-        [
-            mean("popnorm-accuracy", "cifar10, vgg16, sigmoid", how, norm=norm)
-            for how in ("clean", "clean(recalibrated=true)")
-        ]
-        for norm in ("bn", "pop")
-    )
-    assert (
-        f"from {bn:.0f} to {bn_new:.0f} % by that alone, and POP-Norm with κ=4 from {pop:.0f} to {pop_new:.0f} %"
-        in text
-    )
     plain, median, robust = (mean("augnorm-cifar", "vgg19", norm=norm) for norm in ("bn", "median", "robustbn"))
     assert f"{plain - median:.1f} and {plain - robust:.1f} points of a small VGG's {plain:.0f} %" in text
 
@@ -161,6 +150,7 @@ def test_choosing_quotes_the_results() -> None:
     moved = [
         abs(phi - 1.5)
         for record in results.read(STORED / "augnorm-shift" / "laptop.jsonl").records
+        if record.part in ("compas", "adult")  # about 250 steps
         for phi in record.curve.get("phi", [{}])[-1].values()
     ]
     assert max(moved) < 0.001
@@ -201,46 +191,55 @@ def test_the_page_on_graphs_quotes_the_results() -> None:
 
 
 def decided(name: str, *ends: str) -> list[str]:
-    """The verdicts of a study on all claims that end so; those on what did not train are left out."""
+    """The verdicts of a study on all claims that end so."""
     found = study(name).page(results.read(STORED / name / "laptop.jsonl")).verdicts
-    judged = [one.verdict for one in found if one.claim.endswith(ends) and "did not train" not in one.why]
+    judged = [one.verdict for one in found if one.claim.endswith(ends) and one.verdict != EXPLORATORY]
     assert judged, f"{name} has no claim that ends with {ends}"
     return judged
 
 
 def test_the_findings_in_words_are_verdicts() -> None:
-    """Sigmoid, tanh and ReLU in this order; BatchNorm first among norms."""
     text = quoted("findings.md")
-    assert "On images φ=1.5 was as good as the mean, and the median was worse." in text
-    assert decided("augnorm-cifar", "") == [HOLDS] * 3
-    assert "φ=1.5 was not better under any loss" in text
-    assert HOLDS not in decided("augnorm-shift", "φ=1.5 is better than BatchNorm")
-    assert "On noisy or low-contrast test images there was no measurable difference." in text
-    assert set(decided("augnorm-corruptions", "")) == {UNDECIDED}
+    assert "φ=1.5 was not better for that group" in text
+    assert decided("augnorm-shift", "φ=1.5 has a better worst group than BatchNorm")[-1] == FAILS
+    assert "On noisy or low-contrast test images it was not better than BatchNorm either" in text
+    assert decided("augnorm-corruptions", "more accurate than BatchNorm on worse images") == [FAILS] * 2
     assert "On digits it helped significantly against an offset and a broken pixel" in text
     offset, gain, tails, pixel, _ = decided("augnorm-phi", "φ=1.5 with robust spread is better than BatchNorm")
     assert (offset, gain, tails, pixel) == (HOLDS, UNDECIDED, UNDECIDED, HOLDS)
-    assert "LayerNorm did better still against all but the offset, and as well against that one" in text
-    assert decided("augnorm-phi", "is better than LayerNorm") == [UNDECIDED, FAILS, FAILS, FAILS]
+    assert "In none of the four cases was it better than LayerNorm" in text
+    assert decided("augnorm-phi", "is better than LayerNorm") == [FAILS] * 4
 
-    assert "κ=4 trains faster than κ=1 under tanh and ReLU, not under sigmoid; 16 is too much everywhere" in text
-    assert decided("popnorm-kappa", "lower training loss than κ=1") == [FAILS, HOLDS, HOLDS]
-    assert decided("popnorm-kappa", "is too much: κ=4 ends with a lower training loss") == [HOLDS] * 3
-    assert "did better than κ under every activation" in text
-    assert decided("popnorm-kappa", "all rates/16") == [FAILS] * 3
-    assert "the advantage disappears" in text
-    assert HOLDS not in decided("popnorm-accuracy", "after training: POP-Norm is more accurate than BatchNorm")
-    assert "the sharpness itself did not follow in any layer" in text
-    assert set(decided("popnorm-theory", "(slope −2), mean of three activations")) == {FAILS}
+    assert "POP-Norm lowers the quantities in the bounds" in text
+    of_bounds = [f"{which}, mean of three activations" for which in _BOUNDS]
+    assert [decided("popnorm-theory", one) for one in of_bounds] == [[HOLDS]] * len(of_bounds)
+    assert "stands larger rates than no normalization" in text
+    assert decided("popnorm-theory", "larger rate than no normalization, mean of three activations") == [HOLDS]
+    assert "neither sharpness nor gradient variance falls. In the last layer they fall with κ" in text
+    for quantity in ("Lipschitz constant", "gradient variance"):
+        assert decided("popnorm-theory", f"{quantity} falls as κ grows, mean of three activations") == [FAILS, HOLDS]
+        end = (
+            f"{quantity}{' of the gradient' * (quantity == 'Lipschitz constant')} lower under POP-Norm, κ=4, than under"
+        )
+        assert decided("popnorm-theory", f"{end} BatchNorm") == [FAILS]
+    assert "A sigmoid does undo the effect of BatchNorm" in text
+    assert decided("popnorm-theory", "is destroyed (mean²/rms² over 0.5)", "is destroyed (under 0.5)") == [HOLDS] * 2
 
-    assert "Weights grow under every norm that was trained, and weight decay keeps them shorter" in text
-    assert set(decided("geometry-growth", "grows without weight decay", "keeps it shorter")) == {HOLDS}
+    assert "Weights grow without weight decay" in text
+    assert decided("geometry-growth", "by more than 1 % (mean over norms)") == [HOLDS]
     assert "succeed equally often" in text
-    assert set(decided("geometry-robustness", "weights × 0.1 against × 10)")) == {FAILS}
-    assert "γ² did not end near σ²" in text
-    assert set(decided("geometry-moments", "is below 10 % of γ² + σ²")) == {FAILS}
-    assert set(decided("geometry-prune", "(within 1 point), without weight decay")) == {FAILS}
-    assert "keeping weights on a sphere makes fewer learning rates work, not more" in text
-    assert decided("geometry-sphere", "(mean accuracy over all rates)") == [FAILS]
-    assert "was not shown to be the best" in text
-    assert HOLDS not in decided("geometry-batch", "is best")
+    assert decided("geometry-robustness", "than with weights × 0.1 (mean over 4 norms)") == [FAILS]
+    assert decided("geometry-prune", "maintains accuracy (within 0.8 points)") == [FAILS]
+    assert "SphereSGD was not more stable" in text
+    assert decided("geometry-sphere", "at the rates below and above its best one") == [FAILS]
+    assert "a batch as large as the network is wide was not the best" in text
+    assert decided("geometry-batch", "is best (mean over widths and budgets)") == [FAILS]
+
+
+_BOUNDS = (
+    "mean removal lowers E‖x‖², the factor in the bound of the gradient variance",
+    "mean removal lowers λ max of E[xxᵗ], in the bound of the Lipschitz constant",
+    "division lowers E‖x‖², the factor in the bound of the gradient variance",
+    "division lowers λ max of E[xxᵗ], in the bound of the Lipschitz constant",
+    "POP-Norm lowers the condition number of E[xxᵗ]",
+)

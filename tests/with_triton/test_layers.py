@@ -53,7 +53,7 @@ def test_a_step(case: LayerCase, name: str) -> None:
 
 
 def test_which_layers_have_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but those over segments, and POP-Norm of channels inside groups, whose shift varies there."""
+    """All but POP-Norm of channels inside groups, whose shift varies there."""
     taken: dict[str, bool] = {}
     real = kernels.normalize
 
@@ -68,7 +68,7 @@ def test_which_layers_have_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kernels, "normalize", spy)
         case.call(case.make(), case.input(torch.float32))
         taken[case.name] = written == [problem.BY_TRITON]
-    assert [name for name, found in taken.items() if not found] == ["AugGraphNorm", "PopGroupNorm"]
+    assert [name for name, found in taken.items() if not found] == ["PopGroupNorm"]
 
 
 def test_a_short_training_learns() -> None:

@@ -1,10 +1,12 @@
 """Every layout and option that has kernels against the oracle of ``tests/ops/test_backends.py``, forward and backward.
 
-Small groups stay in registers; ``in_parts`` sends the same groups through the launches for large ones.
+Small groups stay in registers; ``in_parts`` sends the same groups through the launches for large ones. Segments have
+kernels of their own.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ REFUSED = {
 }  # fmt: skip
 # These have an α or b that varies inside the groups of some layouts.
 INSIDE = {"α", "α at φ=2", "shift", "not centered"}
-DEEP = {"NC", "NCHW", "channels_last", "layer", "group"}  # layouts on which every option is tried
+DEEP = {"NC", "NCHW", "channels_last", "layer", "group", "segments"}  # layouts on which every option is tried
 CORE = {"φ=1.5", "φ=2", "robust", "φ learned", "guard, φ=2", "shift"}  # options that every layout is tried with
 
 
@@ -31,13 +33,15 @@ def cases() -> list[Any]:
     found = []
     for layout, kind in matrix.LAYOUTS.items():
         for option, given in matrix.OPTIONS.items():
-            if kind.segments or ("guard" in given.rule and not kind.can_be_guarded()):
+            if "guard" in given.rule and not kind.can_be_guarded():
                 continue
             if layout not in DEEP and option not in CORE:
                 continue
-            for dtype in FLOATS:
-                if dtype == torch.float32 or (layout == "NCHW" and option in CORE):
-                    found.append(pytest.param(layout, option, dtype, id=f"{layout}-{option}-{str(dtype)[6:]}"))
+            ways = ["in registers"] if kind.segments else ["in registers", "in parts"]
+            for dtype, way in itertools.product(FLOATS, ways):
+                if dtype == torch.float32 or (layout in ("NCHW", "segments") and option in CORE):
+                    name = f"{layout}-{option}-{str(dtype)[6:]}-{way}"
+                    found.append(pytest.param(layout, option, dtype, way == "in parts", id=name))
     return found
 
 
@@ -50,8 +54,7 @@ def tolerate_truncation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(matrix.ROUNDED, torch.bfloat16, 2.0**-7)
 
 
-@pytest.mark.parametrize("in_parts", [False, True], ids=["in registers", "in parts"])
-@pytest.mark.parametrize(("layout", "option", "dtype"), cases())
+@pytest.mark.parametrize(("layout", "option", "dtype", "in_parts"), cases())
 def test_against_the_oracle(
     layout: str, option: str, dtype: torch.dtype, in_parts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,14 @@ ERRORS = {
         "small.py", "((j // JD) % JM)[:, None]", "((j // JD + 1) % JM)[:, None]",
         "test_oracle.py", "[layer- and 1.5-float32-in and registers",
     ),
+    "the rows of the segment before": (
+        "segments.py", "first = tl.load(offsets + segment)", "first = tl.load(offsets + segment) - (segment > 2)",
+        "test_oracle.py", "[segments- and 1.5-float32-in and registers",
+    ),
+    "a gradient of rows in the wrong order": (
+        "segments.py", "h, _, _ = read(grad, mine, f", "h, _, _ = read(grad, None, f",
+        "test_oracle.py", "[unsorted and 1.5-float32-in and registers",
+    ),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .device import add_device
 from .outcome import add_outcome, default_folder, tell
-from .parser import Commands, Mistake, Parser, add_json, add_workers, print_json
+from .parser import Commands, Mistake, Parser, add_json, add_workers, name_or_function, print_json
 from .streams import results_alone
 
 if TYPE_CHECKING:
@@ -43,8 +43,18 @@ def add(commands: Commands[Parser]) -> None:
     )
     parser.add_argument("recipe", nargs="?", type=Path, metavar="RECIPE", help="a TOML file with fields of a recipe")
     fields = parser.add_argument_group("the recipe", argument_default=argparse.SUPPRESS)
-    fields.add_argument("--data", metavar="NAME", help="see geonorm data list; or file.py:function of your own")
-    fields.add_argument("--model", metavar="NAME", help="such as mlp or resnet20; or file.py:function of your own")
+    fields.add_argument(
+        "--data",
+        type=name_or_function,
+        metavar="NAME",
+        help="see geonorm data list; or file.py:function of your own, which returns the data sets (train, test)",
+    )
+    fields.add_argument(
+        "--model",
+        type=name_or_function,
+        metavar="NAME",
+        help="such as mlp or resnet20; or file.py:function of your own, which returns the model",
+    )
     for name, text in (
         ("norms", "see geonorm norms; own keeps the norms of your own model"),
         ("losses", "such as erm or 'cvar(alpha=0.2)'"),

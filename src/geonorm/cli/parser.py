@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import json
 import math
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -97,8 +99,27 @@ def where_and_name(text: str) -> str:
     """A user's own model or data, as an option names it."""
     where, _, name = text.rpartition(":")
     if not where or not name:
-        raise argparse.ArgumentTypeError(f"expected module:function or file.py:function (got {text!r})")
+        there = _functions_in(text) if text.endswith(".py") else ""
+        raise argparse.ArgumentTypeError(f"expected module:function or file.py:function (got {text!r}){there}")
     return text
+
+
+def _functions_in(path: str) -> str:
+    """For a message: what a file has to offer, found without running it."""
+    if not os.path.isfile(path):
+        return f"; {path} does not exist"
+    try:
+        with open(path, "rb") as file:
+            defined = ast.parse(file.read()).body
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    names = [f"{path}:{made.name}" for made in defined if isinstance(made, ast.FunctionDef)]
+    return f"; name one of {', '.join(names)}" if names else f"; {path} defines no function"
+
+
+def name_or_function(text: str) -> str:
+    """The name of data or a network of this library, or a user's own function."""
+    return where_and_name(text) if text.endswith(".py") else text
 
 
 def sample_shape(text: str) -> tuple[int, ...]:

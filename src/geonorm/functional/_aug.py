@@ -139,7 +139,7 @@ def aug_norm_impl(
     measured: bool = True,
     empty_ok: bool = False,
 ) -> tuple[Tensor, NormStatistics | None]:
-    """``aug_norm`` with its options as a rule.
+    """``aug_norm`` with its options as a rule. If φ is learned, ``phi`` is what the rule's ``learned`` makes it from.
 
     ``dim`` may be the groups themselves, which may extend over processes. Returns statistics if ``measured``.
     ``empty_ok``: groups whose weights are all 0 come out as 0.

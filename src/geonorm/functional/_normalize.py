@@ -193,10 +193,12 @@ class _Operator(torch.autograd.Function):
         if _is_fused(of, groups, rule):
             assert isinstance(groups, Axes)
             y, saved, _ = rows_backend.normalize(of, groups, rule, _guarded_moments)
-            rows, samples = saved.groups, x.new_empty(0) if saved.samples is None else saved.samples
+            rows, samples, by = saved.groups, x.new_empty(0) if saved.samples is None else saved.samples, "torch"
         else:
-            y, rows, samples = torch.ops.geonorm.normalize(*problem.to_arguments(of, groups, rule))
-        _save_for_backward(ctx, of, groups, rule, Saved(rows, None if rule.guard is None else samples))
+            arguments = problem.to_arguments(of, groups, rule)
+            y, rows, samples = torch.ops.geonorm.normalize(*arguments)
+            by = arguments[-1]
+        _save_for_backward(ctx, of, groups, rule, Saved(rows, None if rule.guard is None else samples, backend=by))
         ctx.mark_non_differentiable(rows, samples)
         if not measured:  # statistics must get no gradients, not even zeros: the kernels do not support them
             return y, rows, samples
@@ -225,7 +227,7 @@ def _guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoment
 def _save_for_backward(ctx: Any, of: Inputs, groups: Grouping, rule: Rule, saved: Saved) -> None:
     """Save the state. Tensors only by ``ctx.save_for_backward``, which frees them after backward."""
     index, *ctx.groups = problem.grouping_to_args(groups)
-    ctx.rule, ctx.plan = rule, saved.plan
+    ctx.rule, ctx.plan, ctx.backend = rule, saved.plan, saved.backend
     (phi, phi_number), (alpha, alpha_number) = _tensor_or_number(of.phi), _tensor_or_number(of.alpha)
     ctx.numbers = phi_number, alpha_number
     # β's gradient needs only its shape. β is not saved, so that it may be changed in place before backward.
@@ -265,7 +267,7 @@ def _gradients(
             )
     elif torch.is_grad_enabled() or not torch._C._has_storage(grads.output):  # without storage: batched gradients
         return differentiable_gradients(grads, of, groups, ctx.rule, needs)
-    return ops.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples, ctx.plan), needs)
+    return ops.normalize_backward(grads, of, groups, ctx.rule, Saved(rows, samples, ctx.plan, ctx.backend), needs)
 
 
 def differentiable_gradients(

@@ -1,4 +1,4 @@
-"""A moving bar on the terminal for work of unknown length; nothing if stderr is not a terminal."""
+"""Bars on the terminal, for work of unknown length and for downloads; nothing if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -52,3 +52,26 @@ def busy(what: str) -> Iterator[Callable[[str], None]]:
     with rich.Progress(*columns, console=console(), transient=True, redirect_stdout=False) as bar:
         bar.add_task(what, total=None)
         yield lambda line: bar.console.print(line, markup=False)
+
+
+@contextlib.contextmanager
+def downloading(what: str, length: int) -> Iterator[Callable[[int], None]]:
+    """Show how much of a download has come; yields a function that takes the number of further bytes.
+
+    Args:
+        what: the label of the bar.
+        length: bytes in all; 0 if the server does not say.
+    """
+    if not is_watched():
+        yield lambda number: None
+        return
+    rich = require("rich.progress", "rich")
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.DownloadColumn(),
+        rich.TimeRemainingColumn(),
+    )
+    with rich.Progress(*columns, console=console(), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(f"downloading {what}", total=length or None)
+        yield lambda number: bar.advance(task, number)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+
 from .data import check_name, find_source
 from .data.errors import DataError
-from .extras import require
 from .factories import is_own
 from .loading import named_object
 from .models import why_not
@@ -27,8 +28,13 @@ def check_names(recipe: Recipe) -> None:
 
 def check_installed() -> None:
     """Raise if a package that the report needs is not installed: after hours of training it would be too late."""
-    require("scipy.special", "scipy")
-    require("matplotlib", "matplotlib")
+    for module, package in (("scipy.special", "scipy"), ("matplotlib", "matplotlib")):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ImportError(
+                f"{package} is needed here but not installed: pip install 'geonorm[lab,plots]' installs all of the lab"
+            ) from error
 
 
 def check_at_hand(*recipes: Recipe) -> None:

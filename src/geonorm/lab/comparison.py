@@ -71,9 +71,9 @@ def compare(
         norms: specs, see ``geonorm.norms()``.
         losses: ``"erm"``, ``"cvar(alpha=0.2)"``, ...
         seeds: how many, or which.
-        corruptions, evaluations, folds, epochs, batch_size, optimizer, lr, momentum, weight_decay, decay, milestones,
-            augment, clip_inputs, clip_gradients, skip_nonfinite, threads, processes, device, precision: as in
-            ``Recipe``.
+        corruptions, evaluations, folds: as in ``Recipe``.
+        epochs, batch_size, optimizer, lr, momentum, weight_decay, decay, milestones, augment: as in ``Recipe``.
+        clip_inputs, clip_gradients, skip_nonfinite, threads, processes, device, precision: as in ``Recipe``.
         store: the results file. Its runs are identified by the names and the source of the two functions, but not of
             the code that these call: use another file if that has changed.
         workers: as in ``executors.execute``; several need functions that can be imported.

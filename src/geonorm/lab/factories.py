@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from ..introspect.layouts import is_norm
 from ..surgery import convert
@@ -46,10 +47,14 @@ def as_task(made: Any, name: str) -> Task:
     if isinstance(made, Task):
         return made
     try:
+        if isinstance(made, DataLoader):  # one of two batches could be unpacked
+            raise TypeError("a loader is no pair")
         train, test = made
     except (TypeError, ValueError) as error:
+        got = f"{len(made)} values" if isinstance(made, tuple | list) else type(made).__name__
         raise ValueError(
-            f"expected make_data to return (train, test) or a Task (got {type(made).__name__}: {error})"
+            f"expected {name} to return (train, test) or a Task (got {got}); train and test are data sets of "
+            "(input, label), such as those of torch.utils.data.random_split(samples, [400, 200])"
         ) from error
     train, test = in_memory(train, "train"), in_memory(test, "test")
     classes = int(torch.cat([train.y, test.y]).max()) + 1

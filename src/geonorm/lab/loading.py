@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset
 
 from .one_line_error import one_line_error
 
@@ -31,7 +33,9 @@ def named_object(spec: str, option: str) -> Any:
         raise ValueError(f"{where} cannot be loaded for {option}: {one_line_error(error)}{_cure(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ValueError(f"expected the name {part!r} in {where} for {option} (it is not defined there)")
+            raise ValueError(
+                f"expected the name {part!r} in {where} for {option} (it is not defined there){_others(found)}"
+            )
         found = getattr(found, part)
     return found
 
@@ -52,6 +56,17 @@ def _file(path: Path, changed: int) -> ModuleType:
 def _module(name: str) -> ModuleType:
     _find_modules_in("")
     return importlib.import_module(name)
+
+
+def _others(found: Any) -> str:
+    """For a message: the functions that are defined in a module."""
+    home = getattr(found, "__name__", None)
+    names = [
+        name
+        for name, value in getattr(found, "__dict__", {}).items()
+        if inspect.isfunction(value) and value.__module__ == home
+    ]
+    return f"; it has {', '.join(names)}" if names else ""
 
 
 def _find_modules_in(folder: str) -> None:
@@ -104,9 +119,20 @@ def load_batches(spec: str) -> Iterable[Any]:
     """The batches that a function returns, or a list or DataLoader of that name."""
     found = named_object(spec, "--data")
     batches = _made_by(found, spec) if callable(found) else found
+    if _is_data_set(batches) or (isinstance(batches, tuple | list) and any(map(_is_data_set, batches))):
+        got = "a data set" if _is_data_set(batches) else "data sets, as compare wants them"
+        raise ValueError(
+            f"expected --data {spec} to return batches (got {got}); name a function that returns "
+            "torch.utils.data.DataLoader(train, batch_size=64), with the data set of your training as train"
+        )
     if not isinstance(batches, Iterable):
         raise ValueError(f"expected --data {spec} to return an iterable of batches (got {type(batches).__name__})")
     return batches
+
+
+def _is_data_set(value: Any) -> bool:
+    """Whether this is a data set of single samples, in a type that says so."""
+    return isinstance(value, Dataset) and not isinstance(value, IterableDataset)
 
 
 def _made_by(function: Callable[[], Any], spec: str) -> Any:

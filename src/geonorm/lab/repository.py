@@ -13,9 +13,9 @@ from types import ModuleType
 
 # The names that the studies register, by kind; their norms are for their own recipes alone.
 OF_STUDIES = {
-    "data": ("compas", "adult", "celeba", "civilcomments", "regular_graphs"),
+    "data": ("compas", "adult", "celeba", "civilcomments", "marked_cifar10", "regular_graphs"),
     "network": ("mobilenetv2", "densenet121", "efficientnetb0"),
-    "norm": ("newton",),
+    "norm": ("newton", "newton_fixed", "newton_closed", "newton_closed_fixed", "joint", "ws_gn", "ws_gn(groups=4)"),
     "evaluation": ("adapted",),
 }
 

@@ -7,7 +7,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -89,7 +89,7 @@ def work_through(
     team the first error ends everything: the other processes would wait for the one that raised.
     """
     team = team or Team()
-    failures = []
+    failures: dict[str, list[str]] = {}
     for run in runs:
         if not team.broadcast(team.leads and store.claim(run.key)):
             continue
@@ -100,14 +100,23 @@ def work_through(
             store.release(run.key)
             if team.size > 1:
                 raise
-            failures.append(
-                f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}: {one_line_error(error)}"
-            )
+            name = f"{run['norm']}, {run['loss']}, {run['corruption']}, seed {run['seed']}"
+            failures.setdefault(one_line_error(error), []).append(name)
         except BaseException:  # Ctrl-C: release the run, so that the next start resumes at once
             store.release(run.key)
             raise
     if failures:
-        raise RunsFailed(f"{len(failures)} of {len(runs)} runs failed; the first: " + "; ".join(failures[:3]))
+        raise RunsFailed(_told(failures, len(runs)))
+
+
+def _told(failures: Mapping[str, Sequence[str]], total: int) -> str:
+    """The runs that failed, with the first three errors: one that several runs raised is printed once."""
+    number = sum(map(len, failures.values()))
+    errors = [
+        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {error}"
+        for error, names in failures.items()
+    ]
+    return f"{number} of {total} runs failed; the first: {'; '.join(errors[:3])}"
 
 
 def execute_run(run: Run, store: Store, source: Source, watch: Watch | None, team: Team) -> None:

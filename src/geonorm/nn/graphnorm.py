@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..functional._aug import aug_norm_impl
+from ..ops import LearnedPhi
 from ._base import AugOptions, NormLayer, check_no_running_statistics, mask_or_weight, pass_through
 
 
@@ -113,14 +114,16 @@ class AugGraphNorm(NormLayer):
             return pass_through(x, self.weight, self.bias)
         if batch is None:
             batch, batch_size = torch.zeros(len(x), dtype=torch.int64, device=x.device), 1
+        given = self._phi()
+        phi, learned = (given.offset, given[1:]) if isinstance(given, LearnedPhi) else (given, None)
         return aug_norm_impl(
             x,
             None,
-            self.phi,
+            phi,
             self._alpha(),
             self.weight,
             self.bias,
-            self._rule(None, None),
+            self._rule(None, learned),
             mask_or_weight(mask, element_weight),
             batch,
             batch_size,

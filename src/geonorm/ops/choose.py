@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 
 from torch import Tensor
@@ -21,6 +21,7 @@ from .backend import Backend
 from .checks import can_read_values
 from .grouping import Axes, Grouping
 from .problem import Incoming, Inputs, Result, Rule, Saved
+from .requested import requested
 from .running import Running
 from .torch import center as torch_center
 from .torch import normalize as on_torch
@@ -32,21 +33,13 @@ _FOLDERS = {"cpu": "cpu", "cuda": "triton"}
 _EXPERIMENTAL = {"triton"}  # these serve only who requests them by name
 
 
-def requested() -> str:
-    """The backend that the environment requests."""
-    name = os.environ.get("GEONORM_BACKEND", "auto") or "auto"
-    if name not in ("auto", "torch", "native", "triton"):
-        raise RuntimeError(f"expected GEONORM_BACKEND to be auto, torch, native or triton (got {name!r})")
-    return name
-
-
 @cache
-def backend_for(device: str) -> Backend | None:
+def backend_for(device: str, name: str = "") -> Backend | None:
     """The backend with kernels for a type of device; None if torch serves it.
 
-    Raises if the kernels were requested and are missing.
+    ``name``: what was requested, if not what is requested now. Raises if the kernels were requested and are missing.
     """
-    name, folder = requested(), _folder(device)
+    name, folder = name or requested(), _folder(device)
     if name == "triton":  # an error on any device: it would be missed if only the first tensor on a GPU raised it
         _require(name, _import("triton").why_not())
     if name == "torch" or folder is None or (folder in _EXPERIMENTAL and name != folder):
@@ -140,20 +133,30 @@ def _forget() -> None:
 
 
 def normalize(
-    of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, counts: Tensor | None = None
+    of: Inputs,
+    groups: Grouping,
+    rule: Rule,
+    running: Running | None = None,
+    counts: Tensor | None = None,
+    name: str = "",
 ) -> Result:
-    """Output, and the state for backward. Updates running statistics and counts if the backend can do it itself."""
+    """Output, and the state for backward. Updates running statistics and counts if the backend can do it itself.
+
+    ``name``: the backend that was requested when the call was traced. On the CPU it does not matter: the rows say who
+    wrote them.
+    """
     if groups.joint and rule.guard is None:
         assert isinstance(groups, Axes)
         return joint.normalize(of, groups, rule, of.x.is_cpu and has_kernels())
-    backend = backend_for(of.x.device.type)
+    name = "" if of.x.is_cpu else name
+    backend = backend_for(of.x.device.type, name)
     if backend is not None:
         result = backend.normalize(of, groups, rule, running, counts)
         if result is not None:
             return result
     if rule.guard is None:
         return on_torch.normalize(of, groups, rule)
-    return guarded.normalize(of, groups, rule, running, counts, normalize, guarded_moments)
+    return guarded.normalize(of, groups, rule, running, counts, partial(normalize, name=name), guarded_moments)
 
 
 def normalize_backward(

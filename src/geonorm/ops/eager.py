@@ -81,7 +81,7 @@ def normalize_backward(
     if may_call_directly(*grads, of.x):  # forward has checked the others
         return choose.normalize_backward(grads, of, groups, rule, saved, needs)
     found = torch.ops.geonorm.normalize_backward(
-        *grads, saved.groups, saved.samples, list(needs), *problem.to_arguments(of, groups, rule)
+        *grads, saved.groups, saved.samples, list(needs), *problem.to_arguments(of, groups, rule, saved.backend)
     )
     return tuple([part if need else None for part, need in zip(found, needs, strict=True)])
 

@@ -52,7 +52,7 @@ def normalize(
     result = then(inside, groups, rule._replace(guard=None), None, None)
     broken = verdict.factor.isnan().reshape(-1, *[1] * (of.x.dim() - 1))
     y = result.output if inside.weight is None else torch.where(broken, math.nan, result.output)
-    return Result(y, Saved(result.saved.groups, samples))
+    return Result(y, Saved(result.saved.groups, samples, backend=result.saved.backend))
 
 
 def _normalize_finite(
@@ -82,7 +82,7 @@ def _normalize_finite(
     assert found is not None
     samples[rows], samples[total + rows] = found[: len(rows)], found[len(rows) : 2 * len(rows)]
     samples[2 * total :] = found[2 * len(rows) :]
-    return Result(y, Saved(result.saved.groups, samples), result.running_updated)
+    return Result(y, Saved(result.saved.groups, samples, backend=result.saved.backend), result.running_updated)
 
 
 def finite_rows(x: Tensor, samples: Tensor, groups: Grouping) -> Tensor | None:
@@ -112,8 +112,8 @@ def backward_of_finite(
     total, all_of = len(of.x), saved.samples
     samples = torch.cat([all_of[rows], all_of[total + rows], all_of[2 * total :]])
     kept = of._replace(x=of.x[rows], weight=None if of.weight is None else of.weight[rows])
-    incoming = grads._replace(output=grads.output[rows])
-    dx, *others, d_weight = then(incoming, kept, groups, rule, Saved(saved.groups, samples), needs)
+    incoming, state = grads._replace(output=grads.output[rows]), Saved(saved.groups, samples, backend=saved.backend)
+    dx, *others, d_weight = then(incoming, kept, groups, rule, state, needs)
 
     def put_back(part: Tensor | None, like: Tensor | None) -> Tensor | None:
         return None if part is None or like is None else torch.zeros_like(like).index_copy_(0, rows, part)
@@ -130,9 +130,8 @@ def normalize_backward(
         return on_torch.normalize_backward(grads, of, groups, rule, saved, needs)
     factor = problem.factors_of(saved.samples, of.x)
     inside = pulled_inputs(of, factor, problem.joint_center_of(saved.samples, of.x), groups.joint)
-    dx, *others, d_weight = then(
-        grads, inside, groups, rule._replace(guard=None), Saved(saved.groups), (*needs[:6], needs[6])
-    )
+    state = Saved(saved.groups, backend=saved.backend)
+    dx, *others, d_weight = then(grads, inside, groups, rule._replace(guard=None), state, (*needs[:6], needs[6]))
     assert dx is not None
     f = factor.reshape(-1, *[1] * (of.x.dim() - 1))
     dx = torch.where(f.isnan(), 0.0, dx * f.to(dx.dtype))

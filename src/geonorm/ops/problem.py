@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .grouping import Axes, Grouping, Segments
 from .precision import computing_dtype, wide
+from .requested import requested
 
 COLUMNS = (
     "CENTER",
@@ -113,12 +114,14 @@ class Inputs(NamedTuple):
 class Saved(NamedTuple):
     """The state that forward saves for backward: a row per group, and the verdict on the samples of a guarded batch.
 
-    ``plan`` is the backend's own ``Plan``, without tensors. It is lost on the way through an operator.
+    ``plan`` is the backend's own ``Plan``, without tensors. It is lost on the way through an operator. ``backend`` is
+    the one that wrote the rows, or was requested to: to ask rows on a device would be to wait for it.
     """
 
     groups: Tensor
     samples: Tensor | None = None
     plan: Any = None
+    backend: str = ""
 
 
 class Result(NamedTuple):
@@ -211,10 +214,11 @@ def grouping_from_args(index: Tensor | None, dims: Sequence[int], number: int, n
     return Axes.over_processes(tuple(dims), name) if name else Axes(tuple(dims))
 
 
-def to_arguments(of: Inputs, groups: Grouping, rule: Rule) -> tuple[Any, ...]:
-    """A normalization as arguments of the operators."""
+def to_arguments(of: Inputs, groups: Grouping, rule: Rule, backend: str | None = None) -> tuple[Any, ...]:
+    """A normalization as arguments of the operators. The last one is a backend: by default the one requested now."""
     phi, alpha = ((v, 0.0) if isinstance(v, Tensor) else (None, v) for v in (of.phi, of.alpha))
-    return of.x, *phi, *alpha, *of[3:], *grouping_to_args(groups), rule.to_numbers()
+    by = requested() if backend is None else backend
+    return of.x, *phi, *alpha, *of[3:], *grouping_to_args(groups), rule.to_numbers(), by
 
 
 def from_arguments(
@@ -232,8 +236,9 @@ def from_arguments(
     segments: int,
     name: str,
     rule: Sequence[float],
+    backend: str,
 ) -> tuple[Inputs, Grouping, Rule]:
-    """The inverse of ``to_arguments``."""
+    """The inverse of ``to_arguments``, without the backend."""
     exponent, removed = phi_number if phi is None else phi, alpha_number if alpha is None else alpha
     of = Inputs(x, exponent, removed, shift, gamma, beta, weight)
     return of, grouping_from_args(index, dims, segments, name), Rule.from_numbers(rule)

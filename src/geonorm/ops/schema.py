@@ -1,7 +1,8 @@
 """The registered operators: normalize, normalize_backward, center, and guarded_moments for graphs to be fused.
 
 An operator is opaque to a compiler, so its implementation may read the data and run compiled kernels. It also chooses
-the backend and falls back to torch. ``geonorm.functional`` defines the gradients.
+the backend and falls back to torch. ``geonorm.functional`` defines the gradients. Forward and backward get the backend
+that was requested when they were traced: if the request changes between them, backward still reads what forward wrote.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .problem import Incoming, Saved
 _DEVICES = ("cpu", "cuda", "mps", "xpu")  # not meta: the fake implementations serve it
 _INPUTS = (
     "Tensor x, Tensor? phi, float phi_number, Tensor? alpha, float alpha_number, Tensor? shift, Tensor? gamma, "
-    "Tensor? beta, Tensor? weight, Tensor? index, int[] dims, SymInt segments, str group, float[] rule"
+    "Tensor? beta, Tensor? weight, Tensor? index, int[] dims, SymInt segments, str group, float[] rule, str backend"
 )
 
 torch.library.define("geonorm::normalize", f"({_INPUTS}) -> (Tensor output, Tensor groups, Tensor samples)")
@@ -46,7 +47,7 @@ torch.library.define(
 def _normalize(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     of, groups, rule = problem.from_arguments(*args)
     check_values(of.weight, groups, empty_ok=True)
-    output, saved, _ = choose.normalize(of, groups, rule)
+    output, saved, _ = choose.normalize(of, groups, rule, name=args[-1])
     samples = saved.samples if saved.samples is not None else of.x.new_empty(0)
     return _like(output, of.x), saved.groups, samples
 
@@ -72,7 +73,8 @@ def _normalize_backward(
 ) -> tuple[Tensor, ...]:
     of, groups, rule = problem.from_arguments(*args)
     incoming = Incoming(grad, grad_center, grad_spread)
-    found = choose.normalize_backward(incoming, of, groups, rule, Saved(rows, samples), tuple(needs))
+    saved = Saved(rows, samples, backend=args[-1])
+    found = choose.normalize_backward(incoming, of, groups, rule, saved, tuple(needs))
     parts = [of.x.new_empty(0) if part is None or not need else part for part, need in zip(found, needs, strict=True)]
     if needs[0]:
         parts[0] = _like(parts[0], of.x)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -22,9 +24,7 @@ class StaleOptimizers:
         gone, new = self._before.keys() - after, after - self._before.keys()
         renamed = set(model.state_dict()) != self._names
         notes = []
-        # type() and not isinstance: some objects answer isinstance with code of their own.
-        alive = gc.get_objects() if gone or new or renamed else []
-        for holder in alive:
+        for holder in _instances(Optimizer, AveragedModel) if gone or new or renamed else []:
             if issubclass(type(holder), Optimizer):
                 held = {id(p) for group in holder.param_groups for p in group["params"]}
                 if held & self._before.keys() and (held & gone or new - held):
@@ -32,6 +32,25 @@ class StaleOptimizers:
                         f"{type(holder).__name__} was made before this change: it holds {len(held & gone)} parameters "
                         f"that are no longer in the model and lacks {len(new - held)} new ones; create it again"
                     )
-            elif issubclass(type(holder), AveragedModel) and renamed and set(holder.module.state_dict()) == self._names:
+            elif renamed and set(holder.module.state_dict()) == self._names:
                 notes.append("an AveragedModel was copied from the old model: create it again, or convert it too")
         return notes
+
+
+def _instances(*bases: type[Any]) -> list[Any]:
+    """All objects of some classes that are alive.
+
+    A long session has millions of objects and few of these, so first all are compared by the identity of their type,
+    which runs in C. Neither asks an object: some answer isinstance with code of their own.
+    """
+    wanted = {id(kind) for base in bases for kind in _with_subclasses(base)}
+    alive: list[Any] = gc.get_objects()
+    if wanted.isdisjoint(map(id, map(type, alive))):
+        return []
+    return [one for one in alive if id(type(one)) in wanted]
+
+
+def _with_subclasses(base: type[Any]) -> Iterator[type[Any]]:
+    yield base
+    for kind in base.__subclasses__():
+        yield from _with_subclasses(kind)

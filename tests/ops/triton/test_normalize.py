@@ -8,6 +8,7 @@ from torch import Tensor
 
 from geonorm.ops import Axes, Inputs, Rule, Saved, choose, problem, using_backend
 from geonorm.ops import triton as backend
+from geonorm.ops.problem import Result
 from geonorm.ops.triton.plan import plan
 
 
@@ -39,10 +40,42 @@ def test_rows_that_can_be_read_say_who_wrote(by: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["auto", "torch", "native", "triton"])
-def test_rows_on_a_device_are_not_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of torch must not be taken for the kernels' where these were not requested."""
-    with using_backend(name):
-        assert backend.wrote(Saved(rows(problem.BY_TORCH, "meta"))) == (name == "triton")
+@pytest.mark.parametrize("now", ["auto", "torch", "triton"])
+def test_rows_on_a_device_are_not_read(name: str, now: str) -> None:
+    """What forward was asked for counts, not what is requested in backward."""
+    with using_backend(now):
+        assert backend.wrote(Saved(rows(problem.BY_TORCH, "meta"), backend=name)) == (name == "triton")
+
+
+@pytest.mark.parametrize("traced", ["torch", "triton"])
+@pytest.mark.parametrize("now", ["auto", "torch", "triton"])
+def test_a_request_that_changes_after_tracing_changes_nothing(
+    traced: str, now: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in forward nor in backward."""
+    calls: list[str] = []
+
+    def forward(*_: object) -> Result:
+        calls.append("forward")
+        return Result(torch.empty_like(OF.x), Saved(rows(problem.BY_TRITON, "meta")))
+
+    def backward(*_: object) -> tuple[Tensor | None, ...]:
+        calls.append("backward")
+        return torch.empty_like(OF.x), *[None] * 6
+
+    monkeypatch.setattr(backend, "why_not", lambda: None)
+    monkeypatch.setattr(backend, "normalize", forward)
+    monkeypatch.setattr(backend, "normalize_backward", backward)
+    monkeypatch.setitem(choose._FOLDERS, "meta", "triton")
+    with using_backend(traced):
+        last = problem.to_arguments(OF, Axes((0,)), Rule())[-1]
+    with using_backend(now):
+        y, saved, _ = choose.normalize(OF, Axes((0,)), Rule(), name=last)
+        through = Saved(saved.groups, backend=last)  # an operator returns tensors alone
+        choose.normalize_backward(
+            choose.Incoming(torch.empty_like(y)), OF, Axes((0,)), Rule(), through, (True, *[False] * 6)
+        )
+    assert calls == (["forward", "backward"] if traced == "triton" else [])
 
 
 def test_torch_does_the_backward_where_triton_is_not_requested(monkeypatch: pytest.MonkeyPatch) -> None:

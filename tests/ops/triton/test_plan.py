@@ -65,9 +65,49 @@ def test_refused(inputs: Inputs, rule: Rule) -> None:
     assert plan(inputs, GROUPS, rule) is None
 
 
-def test_segments_are_refused() -> None:
-    index = torch.zeros(8, dtype=torch.int64)
-    assert plan(Inputs(torch.empty(8, 4), 1.5, 1.0, None, None, None, None), Segments(index, 2), Rule()) is None
+NODES = torch.empty(8, 4)
+INDEX = torch.tensor([0, 0, 2, 2, 0, 2, 2, 2])
+
+
+def of_nodes(x: torch.Tensor = NODES, **others: Any) -> Inputs:
+    return Inputs(x, 1.5, 1.0, None, None, None, None)._replace(**others)
+
+
+@pytest.mark.parametrize(
+    ("phi", "shape", "entries"),
+    [(torch.zeros(4), (1, 4), 4), (torch.zeros(3, 1), (3, 4), 12), (torch.zeros(3, 4), (3, 4), 12), (1.5, (1, 1), 1)],
+)
+def test_segments(phi: Any, shape: tuple[int, ...], entries: int) -> None:
+    """In any order: what it is must not be asked."""
+    found = plan(of_nodes(phi=phi, alpha=torch.ones(4)), Segments(INDEX, 3), Rule(learned=LEARNED))
+    assert found is not None
+    assert found.segments == 3
+    assert (found.layout.m, found.layout.G) == (8, 12)
+    assert found.layout.count_shapes == (shape, (1, 4), (1, 1))
+    assert found.layout.counts == (entries, 4, 1)
+    assert (found.layout.PG, found.layout.JM) == (1, 1)
+
+
+def test_features_of_segments_are_read_from_a_copy() -> None:
+    found = plan(of_nodes(torch.empty(5, 4, 8).permute(2, 0, 1), gamma=torch.ones(4)), Segments(INDEX, 3), Rule())
+    assert found is not None
+    assert found.strides == (20, 4, 1)
+    assert found.layout.PG == 20
+
+
+@pytest.mark.parametrize(
+    ("inputs", "groups"),
+    [
+        (of_nodes(alpha=torch.ones(8, 1)), Segments(INDEX, 3)),  # from row to row
+        (of_nodes(gamma=torch.ones(8, 4)), Segments(INDEX, 3)),
+        (of_nodes(weight=torch.ones(8, 4)), Segments(INDEX, 3)),
+        (of_nodes(phi=torch.full((4,), 1.5)), Segments(INDEX, 3)),
+        (of_nodes(), Segments(INDEX[:7], 3)),
+        (of_nodes(torch.empty(0, 4)), Segments(INDEX[:0], 3)),
+    ],
+)
+def test_segments_that_are_refused(inputs: Inputs, groups: Segments) -> None:
+    assert plan(inputs, groups, Rule()) is None
 
 
 def test_a_learned_phi() -> None:

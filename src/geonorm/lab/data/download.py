@@ -12,10 +12,10 @@ import tempfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from ..bars import downloading
 from .errors import DataError
 
 _CHUNK = 1 << 20
@@ -111,13 +111,13 @@ def _download(archive: Archive, file: Path) -> str:
     try:
         with urllib.request.urlopen(archive.url, timeout=_TIMEOUT) as answer, file.open("wb") as out:
             length = int(answer.headers.get("Content-Length") or 0)
-            got, advance = 0, _bar(length, archive.makes)
-            while chunk := answer.read(_CHUNK):
-                checksum.update(chunk)
-                out.write(chunk)
-                got += len(chunk)
-                advance(len(chunk))
-            advance(0)
+            got = 0
+            with downloading(archive.makes, length) as advance:
+                while chunk := answer.read(_CHUNK):
+                    checksum.update(chunk)
+                    out.write(chunk)
+                    got += len(chunk)
+                    advance(len(chunk))
     except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
         raise DataError(
             f"cannot download {archive.url} ({error}): check the network, or download it elsewhere, unpack it, and set "
@@ -126,16 +126,6 @@ def _download(archive: Archive, file: Path) -> str:
     if got < length:
         raise DataError(f"{archive.url} ended after {got} of {length} bytes: nothing was kept; try again")
     return checksum.hexdigest()
-
-
-def _bar(length: int, what: str) -> Callable[[int], object]:
-    """A progress bar on stderr, if that is a terminal and tqdm is installed; an advance of 0 ends it."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return lambda number: None
-    bar = tqdm(total=length or None, unit="B", unit_scale=True, desc=f"downloading {what}", disable=None)
-    return lambda number: bar.update(number) if number else bar.close()
 
 
 def unpack(file: Path, folder: Path) -> None:

@@ -37,7 +37,7 @@ def runs(contents: Contents, column: Column) -> str:
             parts.append(f'<line class="mean {colour}" x1="{mean:.1f}" x2="{mean:.1f}" y1="{y - 8}" y2="{y + 8}"/>')
             parts.append(f'<circle class="worst" cx="{axis.x(one.worst):.1f}" cy="{y}" r="6"/>')
         parts.append(f"{_name(norm, y)}{_at_the_end(f'{one.worst:.1f}', y)}")
-    title = "every run, in %; on the right the worst"
+    title = "every run, in %; the worst is ringed, with its value on the right"
     return svg_figure(
         title, axis.drawn(bottom, "{:g}".format) + "".join(parts), _WIDTH, bottom + 18, caption_above=True
     )

@@ -96,6 +96,7 @@ def _runs(contents: Contents) -> Figure:
         for panel in (left, right):
             panel.set_ylim(len(contents.norms) - 0.5, -0.5)
             _plain(panel)
+    drawing.supxlabel("ringed: the worst run of each norm", x=0.01, ha="left", fontsize="small", color=_WORST)
     return drawing
 
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from .. import problem
-from ..grouping import Axes, Grouping
+from ..grouping import Axes, Grouping, Segments
+from ..learned import LearnedPhi
 from ..problem import Inputs, Result, Rule, Saved
 from ..running import Running
 from ..torch.center import Center
@@ -44,6 +45,8 @@ def normalize(
 
     The inputs need not be dense: the kernels read from a copy what they cannot read in place.
     """
+    if isinstance(groups, Segments):
+        of, rule = _with_phi(of, rule)
     found = plan(of, groups, rule)
     if found is None:
         return None
@@ -120,6 +123,11 @@ def normalize_backward(
     grad: Tensor, of: Inputs, groups: Grouping, rule: Rule, saved: Saved, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...] | None:
     """Gradients of the inputs, in their order. ``of.beta`` may be any tensor of β's shape and dtype."""
+    learned = None
+    if isinstance(groups, Segments):
+        if rule.learned is not None and isinstance(of.phi, Tensor):
+            learned = LearnedPhi(of.phi.detach(), *rule.learned)
+        of, rule = _with_phi(of, rule)
     found = saved.plan or plan(of, groups, rule)
     if found is None:
         return None
@@ -144,7 +152,16 @@ def normalize_backward(
         value = of[1 + i]
         if isinstance(value, Tensor) and (part.dtype is not value.dtype or part.shape != value.shape):
             parts[i] = part.sum_to_size(value.shape).to(value.dtype)  # the parameter was expanded
+    if learned is not None and parts[0] is not None:
+        parts[0] = learned.gradient(parts[0])
     return laid_out(dx, of.x), *parts, None
+
+
+def _with_phi(of: Inputs, rule: Rule) -> tuple[Inputs, Rule]:
+    """φ in place of its offset: of segments the kernels do not compute it."""
+    if rule.learned is None or not isinstance(of.phi, Tensor):
+        return of, rule
+    return of._replace(phi=LearnedPhi(of.phi.detach(), *rule.learned).value()), rule._replace(learned=None)
 
 
 def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments | None:

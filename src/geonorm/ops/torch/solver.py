@@ -157,7 +157,10 @@ def solve(
     adaptive = sweeps is None
     eps = torch.finfo(x.dtype).eps
     exponent = float(phi) - 1 if not isinstance(phi, Tensor) else None
-    each_phi = torch.as_tensor(phi, dtype=seen.mean.dtype, device=x.device).expand_as(seen.mean)
+    each_phi = (
+        phi.to(seen.mean) if isinstance(phi, Tensor) else seen.mean.new_full((), phi)
+    )  # copies no number to a GPU
+    each_phi = each_phi.expand_as(seen.mean)
     start = seen.mean
     if adaptive and isinstance(groups, Axes) and x.shape[1] > 16 * _SUBSAMPLE:
         start = _start_from_sample(x, phi, weight, start)

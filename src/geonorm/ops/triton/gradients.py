@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from .. import problem
-from ..grouping import Axes
+from ..grouping import Axes, Grouping
 from ..learned import LearnedPhi
 from ..problem import Inputs, Rule, Saved, per_group_shape
+from .layout import Layout
 from .parameters import Parameters, summed_to
 from .plan import Plan
 from .tiles import blocks, parts_of, power_of_two
 
-_BY_PHI, _BY_ALPHA, _BY_SHIFT, _BY_GAMMA, _BY_BETA = range(5)  # as in kernels/backward.py
+_BY_PHI, _BY_ALPHA, _BY_SHIFT, BY_GAMMA, _BY_BETA = range(5)  # as in kernels/backward.py
 
 
 def compute(
@@ -52,25 +53,34 @@ def compute(
         **how, **share.writing(), dx=dx, gradients=per_group, about=about, factor=found.factor, floor=found.floor,
         PARTS=share.PARTS, BP=power_of_two(share.PARTS),
     )  # fmt: skip
-    entries = _by_entry(x, g, about, found) if about is not None else per_group[_BY_GAMMA:]
+    entries = _by_entry(x, g, about, found) if about is not None else per_group[BY_GAMMA:]
+    return dx, by_parameter(per_group, entries, of, groups, rule, at, needs)
+
+
+def by_parameter(
+    rows: Tensor, entries: Tensor, of: Inputs, groups: Grouping, rule: Rule, at: Layout, needs: tuple[bool, ...]
+) -> list[Tensor | None]:
+    """Gradients of φ, α, b, γ and β from those per group, and per entry of γ and β."""
     parts: list[Tensor | None] = [None] * 5
     if needs[1] and isinstance(of.phi, Tensor):
-        parts[0] = _by_offset(per_group[_BY_PHI], of.phi, x, groups, rule, at.count_shapes[0])
+        parts[0] = _by_offset(rows[_BY_PHI], of.phi, of.x, groups, rule, at.count_shapes[0])
     for i, row, shape in ((1, _BY_ALPHA, at.count_shapes[1]), (2, _BY_SHIFT, at.count_shapes[2])):
         value = of[1 + i]
         if needs[1 + i] and isinstance(value, Tensor):
-            parts[i] = summed_to(per_group[row], shape, value)
+            parts[i] = summed_to(rows[row], shape, value)
     for i in (3, 4):
         value = of[1 + i]
         if needs[1 + i] and isinstance(value, Tensor):
             parts[i] = summed_to(entries[i - 3], at.parameter_shape, value)
-    return dx, parts
+    return parts
 
 
-def _by_offset(part: Tensor, offset: Tensor, x: Tensor, groups: Axes, rule: Rule, shape: tuple[int, ...]) -> Tensor:
+def _by_offset(part: Tensor, offset: Tensor, x: Tensor, groups: Grouping, rule: Rule, shape: tuple[int, ...]) -> Tensor:
     """The gradient of a learned φ's offset."""
     assert rule.learned is not None
-    full = part.new_empty(per_group_shape(offset.shape, x.shape, groups.dims, "phi"))
+    full = offset
+    if isinstance(groups, Axes):
+        full = offset.reshape(per_group_shape(offset.shape, x.shape, groups.dims, "phi"))
     by_phi = summed_to(part, shape, full).reshape(offset.shape).to(offset.dtype)
     return LearnedPhi(offset.detach(), *rule.learned).gradient(by_phi)
 

@@ -108,6 +108,34 @@ def layout(
     )  # fmt: skip
 
 
+def segments_layout(
+    shape: tuple[int, ...],
+    number: int,
+    affine: tuple[tuple[int, ...] | None, ...],
+    per_group: tuple[tuple[int, ...] | None, ...],
+) -> Layout | None:
+    """The layout of contiguous rows that belong to segments; None if a parameter varies from row to row.
+
+    Group g is feature g % F of segment g // F. Members are all rows: which of them belong to a group is in the index.
+    φ broadcasts to the statistics, the others to x.
+    """
+    features, whole = math.prod(shape[1:]), (1, *shape[1:])
+    if any(0 in _varies_along(shape, value) for value in (*affine, *per_group[1:])):
+        return None
+    count_shapes = []
+    for value in per_group:
+        varies = _varies_along(shape, value)
+        per_segment = (number, *shape[1:])
+        count_shapes.append(per_segment if 0 in varies else whole if varies else (1,) * len(shape))
+    counts = [math.prod(each) for each in count_shapes]
+    parameter_shape = whole if any(_varies_along(shape, value) for value in affine) else (1,) * len(shape)
+    return Layout(
+        shape[0], number * features, 1, 0, features, 0, 1, 1, max(shape[0], number) * features >= 2**31,
+        math.prod(parameter_shape), 1, 1, parameter_shape,
+        (counts[0], counts[1], counts[2]), (count_shapes[0], count_shapes[1], count_shapes[2]),
+    )  # fmt: skip
+
+
 def _blocks(shape: Sequence[int], strides: Sequence[int], dims: Sequence[int]) -> list[_Block]:
     blocks: list[_Block] = []
     for d in sorted(dims):

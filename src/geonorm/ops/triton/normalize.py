@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from .. import problem
-from ..grouping import Axes, Grouping
+from ..grouping import Axes, Grouping, Segments
 from ..problem import Inputs, Result, Rule, Saved
 from ..running import Running
 from ..torch.center import Center
 from ..torch.guard import GuardedMoments, Verdict
-from . import gradients, guard
+from . import gradients, guard, segments
 from .measure import is_small, measure_large, measure_small, statistics, write_output
-from .parameters import Parameters, parameters_of
+from .parameters import parameters_of
 from .plan import Plan, plan
 from .running import can_update, update
 
@@ -46,31 +46,31 @@ def why_not() -> str | None:
 def wrote(saved: Saved) -> bool:
     """Whether backward continues from these rows.
 
-    On its way through an operator a state loses its plan, and reading the rows would wait for the device. There they
-    count as written by the kernels if these are requested: what they refuse in backward they refused in forward too.
+    Through an operator a state loses its plan, and reading the rows would wait for the device. There they count as
+    written by the kernels if these were requested in forward: what they refuse in backward they refused then too.
     """
     if saved.plan is not None:
         return isinstance(saved.plan, Plan)
     rows = saved.groups
     if rows.is_cpu:
         return rows.numel() > 0 and float(rows[0, problem.BY]) == problem.BY_TRITON
-    return os.environ.get("GEONORM_BACKEND") == "triton"
+    return saved.backend == "triton"
 
 
 def normalize(
     of: Inputs, groups: Grouping, rule: Rule, running: Running | None = None, counts: Tensor | None = None
 ) -> Result | None:
     """Output, and the state for backward. Updates running statistics and counts where a kernel can."""
+    groups = as_axes(groups)
     found = plan(of, groups, rule)
     if found is None:
         return None
-    assert isinstance(groups, Axes)
     with launching_on(of.x):
         return _normalize(of, groups, rule, found, running, counts)
 
 
 def _normalize(
-    of: Inputs, groups: Axes, rule: Rule, found: Plan, running: Running | None, counts: Tensor | None
+    of: Inputs, groups: Grouping, rule: Rule, found: Plan, running: Running | None, counts: Tensor | None
 ) -> Result:
     x, p = as_read(of.x, of.x, found), parameters_of(of, groups, rule, found.layout)
     updates = running is None or can_update(running, of.x, found.layout.G)
@@ -79,6 +79,9 @@ def _normalize(
         rows, samples = guard.measure(x, p, rule, found, counts if updates else None)
         factors = problem.factors_of(samples, of.x)
         y = write_output(x, rows, p, found, factors, problem.joint_center_of(samples, of.x))
+    elif isinstance(groups, Segments):
+        y = torch.empty_like(x)
+        rows = segments.measure(x, y, p, rule, found, groups)
     elif is_small(found.layout):
         y = torch.empty_strided(x.shape, found.strides, dtype=x.dtype, device=x.device)
         rows = measure_small(x, y, p, rule, found)
@@ -87,21 +90,24 @@ def _normalize(
         y = write_output(x, rows, p, found)
     if running is not None and updates:
         update(running, rows)
-    return Result(laid_out(y, of.x), Saved(rows, samples, found), updates)
+    return Result(laid_out(y, of.x), Saved(rows, samples, found, "triton"), updates)
 
 
 def normalize_backward(
     grad: Tensor, of: Inputs, groups: Grouping, rule: Rule, saved: Saved, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...] | None:
     """Gradients of the inputs, in their order. ``of.beta`` may be any tensor of β's shape and dtype."""
+    groups = as_axes(groups)
     found = plan(of, groups, rule)
     if found is None:
         return None
-    assert isinstance(groups, Axes)
     with launching_on(of.x):
         p = parameters_of(of, groups, rule, found.layout, backward=True)
         x, g = as_read(of.x, of.x, found), as_read(grad, of.x, found)
-        dx, parts = gradients.compute(x, g, of, p, groups, rule, found, saved, needs)
+        if isinstance(groups, Segments):
+            dx, parts = segments.gradients(x, g, of, p, groups, rule, found, saved, needs)
+        else:
+            dx, parts = gradients.compute(x, g, of, p, groups, rule, found, saved, needs)
         return laid_out(dx, of.x), *parts, None
 
 
@@ -138,13 +144,20 @@ def guarded_moments(mean: Tensor, deviation: Tensor, k: float) -> GuardedMoments
 
 
 def _measured(of: Inputs, groups: Grouping, rule: Rule) -> Tensor | None:
+    groups = as_axes(groups)
     found = plan(of, groups, rule)
     if found is None:
         return None
-    assert isinstance(groups, Axes)
     with launching_on(of.x):
-        p: Parameters = parameters_of(of, groups, rule, found.layout)
-        return statistics(as_read(of.x, of.x, found), p, rule, found)
+        x, p = as_read(of.x, of.x, found), parameters_of(of, groups, rule, found.layout)
+        if isinstance(groups, Segments):
+            return segments.measure(x, None, p, rule, found, groups)
+        return statistics(x, p, rule, found)
+
+
+def as_axes(groups: Grouping) -> Grouping:
+    """A single segment as a batch, whose groups several programs share."""
+    return Axes((0,)) if isinstance(groups, Segments) and groups.number == 1 else groups
 
 
 def launching_on(x: Tensor) -> AbstractContextManager[None]:

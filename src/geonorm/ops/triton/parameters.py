@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..grouping import Axes
+from ..grouping import Axes, Grouping
 from ..learned import LearnedPhi
 from ..problem import Inputs, Rule, per_group
 from .layout import Layout
@@ -49,13 +49,15 @@ def _tensor_or_number(tensor: str, number: str, value: float | Tensor) -> dict[s
     return {tensor: None, number: float(value)}
 
 
-def parameters_of(of: Inputs, groups: Axes, rule: Rule, at: Layout, backward: bool = False) -> Parameters:
+def parameters_of(of: Inputs, groups: Grouping, rule: Rule, at: Layout, backward: bool = False) -> Parameters:
     """The parameters, expanded where that is needed. β is not read in ``backward``."""
     q: float | Tensor = of.phi - 1.0
     if isinstance(of.phi, Tensor):
         assert rule.learned is not None
         phi = LearnedPhi(of.phi.detach(), *rule.learned).value()
-        q = _row(per_group(phi, of.x.shape, groups.dims, "phi").float() - 1, at.count_shapes[0])
+        if isinstance(groups, Axes):
+            phi = per_group(phi, of.x.shape, groups.dims, "phi")
+        q = _row(phi.float() - 1, at.count_shapes[0])
     alpha: float | Tensor = of.alpha if rule.centered else 0.0
     if isinstance(alpha, Tensor):
         alpha = _row(alpha, at.count_shapes[1])

@@ -1,9 +1,10 @@
 """Which normalizations have kernels, and how they run.
 
-A case without a kernel is refused, and runs on torch: element weights, segments, float64, φ outside of [1.01, 4] (so
-also the median and the midrange), a φ that is a tensor but not a ``LearnedPhi``, an α or b that varies inside the
-groups, spreads other than rms, mean_abs, max_abs and robust, a fixed number of sweeps, POP-Norm that scales first, and
-a guard around another center than the mean or with another spread than rms. It never depends on the data.
+A case without a kernel is refused, and runs on torch: element weights, float64, φ outside of [1.01, 4] (so also the
+median and the midrange), a φ that is a tensor but not a ``LearnedPhi``, an α or b that varies inside the groups (as in
+POP-Norm of rows and groups: z then needs moments of its own, and b a sum per channel of every group), spreads other
+than rms, mean_abs, max_abs and robust, a fixed number of sweeps, POP-Norm that scales first, and a guard around another
+center than the mean or with another spread than rms. It never depends on the data: segments may come in any order.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..grouping import Axes, Grouping
+from ..grouping import Grouping, Segments
 from ..problem import Inputs, Rule, per_group_shape
 from ..torch import rows
 from ..torch.gaussian import robust_factor
 from ..torch.spread import mean_abs_factor
-from .layout import Layout, is_dense, layout
+from .layout import Layout, is_dense, layout, segments_layout
 
 NO_SPREAD, RMS, MEAN_ABS, MAX_ABS, ROBUST = range(5)  # as in kernels/state.py
 _SPREADS = {2.0: RMS, 1.0: MEAN_ABS, math.inf: MAX_ABS, None: ROBUST}
@@ -41,18 +42,22 @@ class Plan(NamedTuple):
     floor: float  # of the robust spread, times mean|z|
     rows: Layout | None = None  # of the samples' rows in a guarded batch
     positions: int = 1  # values of a sample in one channel
+    segments: int = 0  # their number; 0: the groups are over axes
 
 
 def plan(of: Inputs, groups: Grouping, rule: Rule) -> Plan | None:
     """How to run a normalization on the kernels; None if there are none for it."""
     x = of.x
-    if of.weight is not None or not isinstance(groups, Axes) or groups.joint or x.is_neg() or not x.numel():
+    if of.weight is not None or groups.joint or x.is_neg() or not x.numel():
+        return None
+    number, dims = (groups.number, ()) if isinstance(groups, Segments) else (0, groups.dims)
+    if isinstance(groups, Segments) and (len(groups.index) != len(x) or not number):
         return None
     if rule.guard is not None and not rows.supports(of, groups, rule):
         return None
     phi = of.phi if isinstance(of.phi, float | int) else None
     shapes = tuple([value.shape if isinstance(value, Tensor) else None for value in of[1:6]])
-    return _plan(x.shape, x.stride(), x.dtype, groups.dims, shapes, phi, rule)
+    return _plan(x.shape, x.stride(), x.dtype, dims, number, shapes, phi, rule)
 
 
 @lru_cache(maxsize=1024)
@@ -61,6 +66,7 @@ def _plan(
     strides: tuple[int, ...],
     dtype: torch.dtype,
     dims: tuple[int, ...],
+    segments: int,
     shapes: tuple[torch.Size | None, ...],
     phi: float | None,
     rule: Rule,
@@ -74,19 +80,12 @@ def _plan(
         return None
     if phi is not None and not _LEAST_PHI <= phi <= _MOST_PHI:
         return None
-    per_group = shapes[:3]
-    if shapes[0] is not None:
-        per_group = (torch.Size(per_group_shape(shapes[0], shape, dims, "phi")), *shapes[1:3])
-    found = None
-    if is_dense(shape, strides):
-        found = _layouts(shape, strides, dims, shapes[3:], per_group, rule.guard is not None)
-    if found is None:  # a contiguous copy
-        strides = _contiguous_strides(shape)
-        found = _layouts(shape, strides, dims, shapes[3:], per_group, rule.guard is not None)
+    found = _places(shape, strides, dims, segments, shapes, rule.guard is not None)
     if found is None:
         return None
+    whole, of_rows, strides = found
     return Plan(
-        found[0],
+        whole,
         strides,
         power=phi != 2 and rule.centered,
         root=phi == 1.5,
@@ -94,9 +93,33 @@ def _plan(
         kind=_SPREADS[rule.power] if rule.scaled else NO_SPREAD,
         factor=robust_factor(rule.spread_phi) if rule.power is None else 1.0,
         floor=rule.spread_floor * mean_abs_factor(),
-        rows=found[1],
+        rows=of_rows,
         positions=math.prod(shape[2:]),
+        segments=segments,
     )
+
+
+def _places(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    dims: tuple[int, ...],
+    segments: int,
+    shapes: tuple[torch.Size | None, ...],
+    guarded: bool,
+) -> tuple[Layout, Layout | None, tuple[int, ...]] | None:
+    """The layouts of the groups and of the rows of a guarded batch, and the strides that x is read with."""
+    per_group, contiguous = shapes[:3], _contiguous_strides(shape)
+    if segments:
+        listed = segments_layout(shape, segments, shapes[3:], per_group)
+        return None if listed is None else (listed, None, contiguous)
+    if shapes[0] is not None:
+        per_group = (torch.Size(per_group_shape(shapes[0], shape, dims, "phi")), *shapes[1:3])
+    for order in (strides, contiguous):  # the second one is a copy
+        if is_dense(shape, order):
+            found = _layouts(shape, order, dims, shapes[3:], per_group, guarded)
+            if found is not None:
+                return *found, order
+    return None
 
 
 def _layouts(

@@ -72,6 +72,12 @@ def in_registers(at: Layout) -> dict[str, int]:
     return {"BM": BM, "BG": BG, "num_warps": max(1, min(8, BM * BG // 512))}
 
 
+def segments_tile(features: int) -> dict[str, int]:
+    """Tile and warps of a program for one segment. A thread has one value, so that it has the numbers of one group."""
+    BG = min(_LANES, power_of_two(features))
+    return {"BM": 32, "BG": BG, "num_warps": BG}
+
+
 def sample_of(at: Layout) -> dict[str, int]:
     """The values that a search starts from, in runs of neighbours that fill a sector of memory."""
     run = 8 if at.j_inner == 1 else 1

@@ -25,6 +25,7 @@ from .large import (
     sweep_kernel,
 )
 from .running import running_kernel
+from .segments import segments_backward_kernel, segments_kernel
 from .small import small_kernel
 
 __all__ = [
@@ -45,6 +46,8 @@ __all__ = [
     "reduce_kernel",
     "row_moments_kernel",
     "running_kernel",
+    "segments_backward_kernel",
+    "segments_kernel",
     "settle_kernel",
     "small_kernel",
     "start_kernel",

@@ -58,6 +58,88 @@ def sign(z):
 
 
 @triton.jit
+def log_moment(r, q):
+    """sgn(r)|r|^q ln|r|, which the gradient of φ adds up."""
+    size = tl.maximum(tl.abs(r), TINY)
+    return sign(r) * power(size, q, False) * (tl.log2(size) * 0.6931471805599453)
+
+
+@triton.jit
+def saved_of(rows, g, G):
+    """What backward needs of the saved rows besides center, spread and ρ.
+
+    Center as a float32 and a remainder, 1/unit, floor of |r|, whether all values are equal; then for a robust spread
+    its center, unit, floor, and whether it is at its least.
+    """
+    c_head, c_rest = split_in_two(get(rows, g, G, CENTER, 0.0))
+    unit = get(rows, g, G, UNIT, 1.0).to(tl.float32)
+    alone = tl.where(unit == 0, 1.0, 0.0)
+    inverse = 1.0 / tl.where(unit > 0, unit, 1.0)
+    least, middle = get(rows, g, G, LEAST, 1.0).to(tl.float32), get(rows, g, G, MIDDLE, 0.0).to(tl.float32)
+    unit2, least2 = get(rows, g, G, UNIT_2, 1.0).to(tl.float32), get(rows, g, G, LEAST_2, 1.0).to(tl.float32)
+    floored = get(rows, g, G, FLOORED, 0.0).to(tl.float32)
+    return c_head, c_rest, inverse, least, alone, middle, unit2, least2, floored
+
+
+@triton.jit
+def factors_of_dx(
+    rows, g, G, al, own_gamma, g0, g1, slopes, edges, signed, factor, floor,
+    POWER: tl.constexpr, SPREAD_KIND: tl.constexpr,
+):  # fmt: skip
+    """From the sums of a group: Σdz, dc, and what h, x̂, e·sgn z and w are multiplied by in dx; float64."""
+    rho, mass = get(rows, g, G, RHO, 0.0), get(rows, g, G, MASS, 1.0)
+    all_g, all_gx = own_gamma * g0, own_gamma * g1
+    edge, curve = g0 * 0, g0 * 0
+    by_mean = rho * all_g
+    if SPREAD_KIND == 1:
+        curve = -rho * all_gx / mass
+        by_mean += curve * mass * rho * get(rows, g, G, MEAN_Z, 0.0)
+    elif SPREAD_KIND >= 2:
+        d_spread = -(get(rows, g, G, SPREAD, 1.0) * rho) * rho * all_gx
+        if SPREAD_KIND == 4:
+            d_spread = d_spread * tl.where(get(rows, g, G, FLOORED, 0.0) > 0, floor, factor)
+        edge = d_spread / tl.where(edges > 0, edges, 1.0)
+        by_mean += edge * signed
+    d_center = -al.to(tl.float64) * by_mean
+    if POWER:
+        slopes = tl.where(slopes == 0, 1.0, slopes)  # NaN stays
+    else:
+        slopes = mass
+    return by_mean, d_center, own_gamma * rho, curve, edge, d_center / slopes
+
+
+@triton.jit
+def gradient_of_phi(rows, g, G, q, d_center, slopes, logs):
+    """The gradient of φ from Σw and Σ sgn(r)|r|^q ln|r|."""
+    slopes = tl.where(slopes == 0, 1.0, slopes)
+    return d_center * get(rows, g, G, UNIT, 1.0) * logs / (slopes * q.to(tl.float64))
+
+
+@triton.jit
+def gradient_of_values(
+    v, h, z, scale, rho, spread, of_x_hat, of_edge, of_slope, q, c_head, c_rest, inverse, least, alone,
+    middle, unit2, least2, floored, q2,
+    POWER: tl.constexpr, ROOT: tl.constexpr, ROOT_2: tl.constexpr, SPREAD_KIND: tl.constexpr,
+):  # fmt: skip
+    """dx of a tile, from the factors of its groups."""
+    d = h * scale[None, :]
+    if SPREAD_KIND == 1:
+        d += z * rho[None, :] * of_x_hat[None, :]
+    elif SPREAD_KIND >= 2:
+        e = slope_of_spread(
+            z, spread[None, :], middle[None, :], unit2[None, :], least2[None, :], floored[None, :], q2,
+            SPREAD_KIND, ROOT_2,
+        )  # fmt: skip
+        d += e * sign(z) * of_edge[None, :]
+    if POWER:
+        r = ((v - c_head[None, :]) - c_rest[None, :]) * inverse[None, :]
+        d += slope_of_center(r, q[None, :], least[None, :], alone[None, :], ROOT) * of_slope[None, :]
+    else:
+        d += of_slope[None, :]
+    return d
+
+
+@triton.jit
 def reduce_kernel(
     x, grad, rows, sums, phi, q_number, phi_count, alpha, alpha_number, alpha_count, shift, shift_count, gamma,
     factors, joint, q2_number, positions: tl.constexpr,
@@ -71,16 +153,9 @@ def reduce_kernel(
     g, part = tl.program_id(0) * BG + tl.arange(0, BG), tl.program_id(1)
     q = parameter(phi, q_number, g, phi_count, G)
     al, sh = parameter(alpha, alpha_number, g, alpha_count, G), parameter(shift, 0.0, g, shift_count, G)
-    center = get(rows, g, G, CENTER, 0.0)
-    head, rest = removed_of(center, al, sh)
-    c_head, c_rest = split_in_two(center)
-    unit = get(rows, g, G, UNIT, 1.0).to(tl.float32)
-    alone = tl.where(unit == 0, 1.0, 0.0)
-    inverse = 1.0 / tl.where(unit > 0, unit, 1.0)
-    least, rho = get(rows, g, G, LEAST, 1.0).to(tl.float32), get(rows, g, G, RHO, 0.0).to(tl.float32)
-    spread, middle = get(rows, g, G, SPREAD, 1.0).to(tl.float32), get(rows, g, G, MIDDLE, 0.0).to(tl.float32)
-    unit2, least2 = get(rows, g, G, UNIT_2, 1.0).to(tl.float32), get(rows, g, G, LEAST_2, 1.0).to(tl.float32)
-    floored = get(rows, g, G, FLOORED, 0.0).to(tl.float32)
+    head, rest = removed_of(get(rows, g, G, CENTER, 0.0), al, sh)
+    rho, spread = get(rows, g, G, RHO, 0.0).to(tl.float32), get(rows, g, G, SPREAD, 1.0).to(tl.float32)
+    c_head, c_rest, inverse, least, alone, middle, unit2, least2, floored = saved_of(rows, g, G)
     zero_g = tl.zeros([BG], tl.float32)
     nothing = tl.zeros([BG], tl.float64)
     g0, g1, slopes, logs, edges, signed = nothing, nothing, nothing, nothing, nothing, nothing
@@ -91,10 +166,10 @@ def reduce_kernel(
         for inner in range(INNER):
             j = start + (outer * INNER + inner) * BM + tl.arange(0, BM)
             v, _, mask = read(
-                x, g, j, zero_g, zero_g, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, EVEN, BIG
+                x, None, g, j, zero_g, zero_g, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, EVEN, BIG
             )
             h, _, _ = read(
-                grad, g, j, zero_g, zero_g, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, EVEN, BIG
+                grad, None, g, j, zero_g, zero_g, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, EVEN, BIG
             )
             z = deviation(v, g, j, m, G, head, rest, factors, joint, positions)
             if factors is not None:  # samples that are not finite count nowhere
@@ -109,9 +184,7 @@ def reduce_kernel(
                 w = slope_of_center(r, (q + zero_g)[None, :], least[None, :], alone[None, :], ROOT)
                 w_tile += tl.where(mask, w, 0.0)
                 if LEARNED:
-                    size = tl.maximum(tl.abs(r), TINY)
-                    moment = sign(r) * power(size, q[None, :], False) * (tl.log2(size) * 0.6931471805599453)
-                    k_tile += tl.where(mask, moment, 0.0)
+                    k_tile += tl.where(mask, log_moment(r, q[None, :]), 0.0)
             if SPREAD_KIND >= 2:
                 e = slope_of_spread(
                     z, spread[None, :], middle[None, :], unit2[None, :], least2[None, :], floored[None, :],
@@ -151,48 +224,26 @@ def dx_kernel(
     g, part = tl.program_id(0) * BG + tl.arange(0, BG), tl.program_id(1)
     q = parameter(phi, q_number, g, phi_count, G)
     al, sh = parameter(alpha, alpha_number, g, alpha_count, G), parameter(shift, 0.0, g, shift_count, G)
-    center = get(rows, g, G, CENTER, 0.0)
+    center, rho = get(rows, g, G, CENTER, 0.0), get(rows, g, G, RHO, 0.0)
     head, rest = removed_of(center, al, sh)
-    c_head, c_rest = split_in_two(center)
-    wide_unit = get(rows, g, G, UNIT, 1.0)
-    unit = wide_unit.to(tl.float32)
-    alone = tl.where(unit == 0, 1.0, 0.0)
-    inverse = 1.0 / tl.where(unit > 0, unit, 1.0)
-    least, rho = get(rows, g, G, LEAST, 1.0).to(tl.float32), get(rows, g, G, RHO, 0.0)
-    wide_spread = get(rows, g, G, SPREAD, 1.0)
-    spread, middle = wide_spread.to(tl.float32), get(rows, g, G, MIDDLE, 0.0).to(tl.float32)
-    unit2, least2 = get(rows, g, G, UNIT_2, 1.0).to(tl.float32), get(rows, g, G, LEAST_2, 1.0).to(tl.float32)
-    floored, mass = get(rows, g, G, FLOORED, 0.0).to(tl.float32), get(rows, g, G, MASS, 1.0)
-
+    spread = get(rows, g, G, SPREAD, 1.0).to(tl.float32)
+    c_head, c_rest, inverse, least, alone, middle, unit2, least2, floored = saved_of(rows, g, G)
     g0, g1 = total(sums, G_0, g, G, PARTS, BP), total(sums, G_1, g, G, PARTS, BP)
     own_gamma = tl.zeros([BG], tl.float64) + 1.0
     if JM == 1:
         own_gamma = parameter(gamma, 1.0, g, PG, G).to(tl.float64)
-    all_g, all_gx = own_gamma * g0, own_gamma * g1
-    edge = tl.zeros([BG], tl.float64)
-    curve = tl.zeros([BG], tl.float64)
-    by_mean = rho * all_g
-    if SPREAD_KIND == 1:
-        curve = -rho * all_gx / mass
-        by_mean += curve * mass * rho * get(rows, g, G, MEAN_Z, 0.0)
-    elif SPREAD_KIND >= 2:
-        d_spread = -(wide_spread * rho) * rho * all_gx
-        if SPREAD_KIND == 4:
-            d_spread = d_spread * tl.where(floored > 0, floor, factor)
-        edges = total(sums, EDGES, g, G, PARTS, BP)
-        edge = d_spread / tl.where(edges > 0, edges, 1.0)
-        by_mean += edge * total(sums, SIGNED_EDGES, g, G, PARTS, BP)
-    d_center = -al.to(tl.float64) * by_mean
+    slopes, edges, signed = g0 * 0, g0 * 0, g0 * 0
     if POWER:
         slopes = total(sums, SLOPES, g, G, PARTS, BP)
-        slopes = tl.where(slopes == 0, 1.0, slopes)  # NaN stays
-    else:
-        slopes = mass
+    if SPREAD_KIND >= 2:
+        edges, signed = total(sums, EDGES, g, G, PARTS, BP), total(sums, SIGNED_EDGES, g, G, PARTS, BP)
+    by_mean, d_center, of_h, of_x_hat, of_edge, of_slope = factors_of_dx(
+        rows, g, G, al, own_gamma, g0, g1, slopes, edges, signed, factor, floor, POWER, SPREAD_KIND
+    )
     if part == 0:
         inside = g < G
         if LEARNED:
-            logs = total(sums, LOGS, g, G, PARTS, BP)
-            by_phi = d_center * wide_unit * logs / (slopes * q.to(tl.float64))
+            by_phi = gradient_of_phi(rows, g, G, q, d_center, slopes, total(sums, LOGS, g, G, PARTS, BP))
             tl.store(gradients + G * BY_PHI + g, by_phi.to(tl.float32), mask=inside)
         tl.store(gradients + G * BY_ALPHA + g, (-center * by_mean).to(tl.float32), mask=inside)
         tl.store(gradients + G * BY_SHIFT + g, by_mean.to(tl.float32), mask=inside)
@@ -203,32 +254,25 @@ def dx_kernel(
             tl.store(about + G + g, rest, mask=inside)
             tl.store(about + 2 * G + g, rho.to(tl.float32), mask=inside)
 
-    scale, narrow_rho = (own_gamma * rho).to(tl.float32), rho.to(tl.float32)
-    of_x_hat, of_edge, of_slope = curve.to(tl.float32), edge.to(tl.float32), (d_center / slopes).to(tl.float32)
+    scale, narrow_rho = of_h.to(tl.float32), rho.to(tl.float32)
+    of_x_hat, of_edge, of_slope = of_x_hat.to(tl.float32), of_edge.to(tl.float32), of_slope.to(tl.float32)
     zero_g = tl.zeros([BG], tl.float32)
     start = first_member(part, TILES * BM, BIG)
     for tile in range(TILES):
         j = start + tile * BM + tl.arange(0, BM)
-        v, at, mask = read(x, g, j, zero_g, zero_g, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, EVEN, BIG)
-        h, _, _ = read(grad, g, j, zero_g, zero_g, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, EVEN, BIG)
+        v, at, mask = read(
+            x, None, g, j, zero_g, zero_g, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, EVEN, BIG
+        )
+        h, _, _ = read(
+            grad, None, g, j, zero_g, zero_g, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, EVEN, BIG
+        )
         z = deviation(v, g, j, m, G, head, rest, factors, joint, positions)
         if JM != 1:
             h = h * affine(gamma, g, j, G, m, PG, JD, JM, 1.0)
-        d = h * scale[None, :]
-        if SPREAD_KIND == 1:
-            d += z * narrow_rho[None, :] * of_x_hat[None, :]
-        elif SPREAD_KIND >= 2:
-            e = slope_of_spread(
-                z, spread[None, :], middle[None, :], unit2[None, :], least2[None, :], floored[None, :],
-                q2_number, SPREAD_KIND, ROOT_2,
-            )  # fmt: skip
-            d += e * sign(z) * of_edge[None, :]
-        if POWER:
-            r = ((v - c_head[None, :]) - c_rest[None, :]) * inverse[None, :]
-            w = slope_of_center(r, (q + zero_g)[None, :], least[None, :], alone[None, :], ROOT)
-            d += w * of_slope[None, :]
-        else:
-            d += of_slope[None, :]
+        d = gradient_of_values(
+            v, h, z, scale, narrow_rho, spread, of_x_hat, of_edge, of_slope, q + zero_g, c_head, c_rest, inverse, least,
+            alone, middle, unit2, least2, floored, q2_number, POWER, ROOT, ROOT_2, SPREAD_KIND,
+        )  # fmt: skip
         if factors is not None:
             f = tl.load(factors + j // positions, mask=j < m, other=1.0)[:, None]
             d = tl.where(f == f, d * f, 0.0)

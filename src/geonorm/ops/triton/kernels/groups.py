@@ -18,14 +18,20 @@ def place(g, j, GI: tl.constexpr, JI: tl.constexpr, g_outer, g_inner, j_outer, j
 
 @triton.jit
 def read(
-    x, g, j, head, rest, m, G, GI: tl.constexpr, JI: tl.constexpr, g_outer, g_inner, j_outer, j_inner,
+    x, members, g, j, head, rest, m, G, GI: tl.constexpr, JI: tl.constexpr, g_outer, g_inner, j_outer, j_inner,
     FOLDED: tl.constexpr, EVEN: tl.constexpr, BIG: tl.constexpr,
 ):  # fmt: skip
     """Values, offsets and mask of members j of groups g. FOLDED: |x − (head + rest)| instead of x.
 
-    EVEN: no tile sticks out, so nothing is masked.
+    EVEN: no tile sticks out, so nothing is masked. ``members``: a list that maps j to a member of the layout; None if j
+    is that member itself.
     """
-    at = place(g[None, :], j[:, None], GI, JI, g_outer, g_inner, j_outer, j_inner, BIG)
+    lies = j
+    if members is not None:
+        lies = tl.load(members + j, mask=j < m, other=0)
+        if not BIG:
+            lies = lies.to(tl.int32)
+    at = place(g[None, :], lies[:, None], GI, JI, g_outer, g_inner, j_outer, j_inner, BIG)
     mask = (j < m)[:, None] & (g < G)[None, :]
     if EVEN:
         v = tl.load(x + at).to(tl.float32)

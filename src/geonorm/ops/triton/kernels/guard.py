@@ -37,7 +37,9 @@ def row_moments_kernel(
     about, squares = tl.zeros([BG], tl.float64), tl.zeros([BG], tl.float64)
     for first in range(0, m, BM):
         j = first + tl.arange(0, BM)
-        v, _, mask = read(x, g, j, zero, zero, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, False, BIG)
+        v, _, mask = read(
+            x, None, g, j, zero, zero, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, False, BIG
+        )
         here = tl.minimum(m - first, BM)
         rough = tl.sum(v * (1.0 / here), axis=0)
         d = tl.where(mask, v - rough[None, :], 0.0)

@@ -49,7 +49,7 @@ def start_kernel(
     g, i = tl.program_id(0) * BG + tl.arange(0, BG), tl.arange(0, BM)
     head, rest = fold_at(about, g, G, FOLDED)
     j = (i // RUN) * run_stride + i % RUN
-    v, _, mask = read(x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG)
+    v, _, mask = read(x, None, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG)
     mask = mask & (i < count)[:, None]
     tallest = tl.maximum(tl.max(tl.where(mask, tl.abs(v), 0.0), axis=0), SMALLEST_UNIT)
     mean = tl.sum(tl.where(mask, v * (1.0 / tallest)[None, :], 0.0), axis=0) / count * tallest
@@ -171,7 +171,9 @@ def sweep_kernel(
         smallest, largest = zero + float("inf"), zero - float("inf")
         for inner in range(INNER):
             j = start + (outer * INNER + inner) * BM + tl.arange(0, BM)
-            v, _, mask = read(x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, EVEN, BIG)
+            v, _, mask = read(
+                x, None, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, EVEN, BIG
+            )
             r, w = offsets_from(v, mask, y, unit, q, ROOT)
             if POWER:
                 a_tile += tl.maximum(r, 0.0) * w
@@ -225,7 +227,7 @@ def finish_kernel(
         head, rest = fold_at(about, g, G, FOLDED)
         unused = tl.zeros([BM, 1], tl.float32)
         y, bound, more, mean, var, low, high = measure(
-            x, unused, unused > 0, g, head, rest, q, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
+            x, None, unused, unused > 0, g, head, rest, q, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
             False, FOLDED, POWER, ROOT, BIG, BM,
         )  # fmt: skip
         sweeps += more
@@ -296,7 +298,9 @@ def output_kernel(
     start = first_member(part, TILES * BM, BIG)
     for tile in range(TILES):
         j = start + tile * BM + tl.arange(0, BM)
-        v, at, mask = read(x, g, j, zero, zero, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, EVEN, BIG)
+        v, at, mask = read(
+            x, None, g, j, zero, zero, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, EVEN, BIG
+        )
         z = deviation(v, g, j, m, G, head, rest, factors, joint, positions)
         scale = affine(gamma, g, j, G, m, PG, JD, JM, 1.0) * rho[None, :]
         z = (z * scale + affine(beta, g, j, G, m, PG, JD, JM, 0.0)).to(y.dtype.element_ty)

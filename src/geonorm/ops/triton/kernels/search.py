@@ -87,7 +87,7 @@ def step_by_nearest(above, below, slope, tied, nearest, tied_above, tied_below, 
 
 @triton.jit
 def add_up(
-    x, held, held_mask, g, y, unit, head, rest, q, m, G, GI: tl.constexpr, JI: tl.constexpr,
+    x, members, held, held_mask, g, y, unit, head, rest, q, m, G, GI: tl.constexpr, JI: tl.constexpr,
     g_outer, g_inner, j_outer, j_inner,
     HELD: tl.constexpr, FOLDED: tl.constexpr, ROOT: tl.constexpr, BIG: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
@@ -99,7 +99,9 @@ def add_up(
             v, mask = held, held_mask
         else:
             j = first + tl.arange(0, BM)
-            v, _, mask = read(x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG)
+            v, _, mask = read(
+                x, members, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG
+            )
         r, w = offsets_from(v, mask, y, unit, q, ROOT)
         above += tl.sum(tl.maximum(r, 0.0) * w, axis=0).to(tl.float64)
         below += tl.sum(tl.maximum(-r, 0.0) * w, axis=0).to(tl.float64)
@@ -111,7 +113,7 @@ def add_up(
 
 @triton.jit
 def neighbours(
-    x, held, held_mask, g, y, unit, head, rest, m, G, GI: tl.constexpr, JI: tl.constexpr,
+    x, members, held, held_mask, g, y, unit, head, rest, m, G, GI: tl.constexpr, JI: tl.constexpr,
     g_outer, g_inner, j_outer, j_inner,
     HELD: tl.constexpr, FOLDED: tl.constexpr, BIG: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
@@ -126,7 +128,7 @@ def neighbours(
             else:
                 j = first + tl.arange(0, BM)
                 v, _, mask = read(
-                    x, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG
+                    x, members, g, j, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, FOLDED, False, BIG
                 )
             r, _ = offsets_from(v, mask, y, unit, q, False)
             if repeat == 0:
@@ -141,7 +143,7 @@ def neighbours(
 
 @triton.jit
 def search(
-    x, held, held_mask, g, low, high, start, head, rest, q, m, G, GI: tl.constexpr, JI: tl.constexpr,
+    x, members, held, held_mask, g, low, high, start, head, rest, q, m, G, GI: tl.constexpr, JI: tl.constexpr,
     g_outer, g_inner, j_outer, j_inner,
     HELD: tl.constexpr, FOLDED: tl.constexpr, ROOT: tl.constexpr, BIG: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
@@ -161,7 +163,7 @@ def search(
         y_head, y_rest = split_in_two(y)
         y = y_head.to(tl.float64) + y_rest.to(tl.float64)
         above, below, slope_up, slope_down, closest = add_up(
-            x, held, held_mask, g, y, unit, head, rest, q, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
+            x, members, held, held_mask, g, y, unit, head, rest, q, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
             HELD, FOLDED, ROOT, BIG, BM,
         )  # fmt: skip
         direction, error, step = evaluate(above, below, slope_up, slope_down, unit, q, m)
@@ -176,7 +178,7 @@ def search(
         wants = (active > 0) & (settled == 0) & (order < 1) & ((closest == 0) | (k >= 5))
         if tl.max(wants.to(tl.int32), axis=0) > 0:
             tied, nearest, tied_above, tied_below = neighbours(
-                x, held, held_mask, g, y, unit, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
+                x, members, held, held_mask, g, y, unit, head, rest, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
                 HELD, FOLDED, BIG, BM,
             )  # fmt: skip
             special = step_by_nearest(above, below, slope_up + slope_down, tied, nearest, tied_above, tied_below, q)

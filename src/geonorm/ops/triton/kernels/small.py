@@ -33,10 +33,10 @@ def small_kernel(
     """One program per BG groups. ``y`` may be None: then only the rows are written."""
     g, j = tl.program_id(0) * BG + tl.arange(0, BG), tl.arange(0, BM)
     zero = tl.zeros([BG], tl.float32)
-    v, at, mask = read(x, g, j, zero, zero, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, False, BIG)
+    v, at, mask = read(x, None, g, j, zero, zero, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner, False, False, BIG)
     q = parameter(phi, q_number, g, phi_count, G)
     c, bound, sweeps, mean, var, low, high = measure(
-        x, v, mask, g, zero, zero, q, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
+        x, None, v, mask, g, zero, zero, q, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
         True, False, POWER, ROOT, BIG, BM,
     )  # fmt: skip
     if not CENTERED:
@@ -47,7 +47,7 @@ def small_kernel(
     if SPREAD_KIND == 2 or SPREAD_KIND == 4:
         folded = tl.where(mask, tl.abs((v - head[None, :]) - rest[None, :]), 0.0)
         c2, _, _, mean2, _, low2, high2 = measure(
-            x, folded, mask, g, head, rest, zero + q2_number, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
+            x, None, folded, mask, g, head, rest, zero + q2_number, m, G, GI, JI, g_outer, g_inner, j_outer, j_inner,
             True, True, SPREAD_KIND == 4, ROOT_2, BIG, BM,
         )  # fmt: skip
     mass = c * 0 + m
