@@ -6,12 +6,13 @@ READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.ready-tools
 COMPAT := .venv-compat
 TRITON := .venv-triton
+ARM    := .venv-arm
 TESTS  ?=
 STUDY  ?=
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-compat test-triton test-native-asan test-gpu lint bench reproduce docs dist setup clean
+.PHONY: help run test test-full test-compat test-triton test-native-asan test-arm test-gpu lint bench reproduce docs dist setup clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +40,10 @@ test-native-asan: $(TOOLS)  ## 20,000 native calls under AddressSanitizer and UB
 	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=src \
 	$(BIN)/python tests/helpers/native_fuzz.py build/libgeonorm-asan.so 20000
+
+test-arm: $(ARM)/.ready  ## the kernels for 64-bit ARM, cross-compiled, in an emulator; on Debian, ten minutes
+	OMP_NUM_THREADS=1 $(ARM)/python -m pytest -p no:cacheprovider -m "not slow" $(or $(TESTS),tests/ops/cpu/test_normalize.py tests/ops/cpu/test_statistics.py tests/functional/test_center.py)
+	PYTHONPATH=src $(ARM)/python tests/helpers/native_fuzz.py $(ARM)/site/geonorm/ops/cpu/libgeonorm.so 2000
 
 test-gpu: $(TOOLS)  ## check the layers and the lab on the GPU of this machine: a few minutes; writes out/gpu/check.txt
 	PYTHONPATH=tests $(BIN)/python -m tests.gpu
@@ -69,7 +74,7 @@ dist: $(VENV)/.ready-dist  ## build wheel and sdist into dist/
 setup: $(TOOLS)  ## create .venv and install what the other targets need, except test-compat
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) $(COMPAT) $(TRITON) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPAT) $(TRITON) $(ARM) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/geonorm/csrc/*)
 	@echo "Setting up $(VENV) and compiling the kernels (once; about two minutes) ..."
@@ -99,6 +104,11 @@ $(TRITON)/.ready: pyproject.toml constraints.txt
 	$(TRITON)/bin/pip install --quiet --constraint constraints.txt torch
 	$(TRITON)/bin/pip install --quiet --constraint constraints.txt --editable ".[test]"
 	$(TRITON)/bin/pip install --quiet --no-deps triton==3.9.0
+	@touch $@
+
+$(ARM)/.ready: tests/on_arm/environment.sh $(wildcard src/geonorm/csrc/*)
+	@echo "Setting up $(ARM) (once; about five minutes) ..."
+	tests/on_arm/environment.sh $(ARM)
 	@touch $@
 
 $(VENV)/.ready-docs: $(READY)

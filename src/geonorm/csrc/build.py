@@ -38,6 +38,12 @@ def compiler() -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
+def target_machine(cxx: str) -> str:
+    """The processor that the compiler makes code for, which a cross-compiler does not run on."""
+    asked = subprocess.run([cxx, "-dumpmachine"], capture_output=True, text=True, check=False).stdout
+    return (asked.partition("-")[0].strip() or platform.machine()).lower()
+
+
 def own_sets(cxx: str) -> list[str]:
     """The best instruction set of this machine, and the baseline, which every machine has."""
     asked = subprocess.run(
@@ -62,7 +68,7 @@ def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None
     cxx = compiler()
     if cxx is None:
         raise FileNotFoundError("no C++ compiler found (looked for $CXX, c++, g++, clang++)")
-    several = platform.machine().lower() in ("x86_64", "amd64") and only is None
+    several = target_machine(cxx) in ("x86_64", "amd64") and only is None
     names = (list(SETS) if portable else own_sets(cxx)) if several else ["baseline"]
     sets = {name: SETS[only or name] for name in names}
     flags = COMMON + (SANITIZE if sanitize else FAST)

@@ -146,8 +146,13 @@ static void evaluate(const double* given, double* found) {
 
 #define GN_NAME_OF(x) #x
 #define GN_NAME(x) GN_NAME_OF(x)
+#if defined(__aarch64__)
+#define GN_SET "neon"  // every 64-bit ARM has it
+#else
+#define GN_SET GN_NAME(GEONORM_ISA)
+#endif
 extern const Kernels kernels;
-const Kernels kernels = {GN_NAME(GEONORM_ISA), VECTORS * Of<float>::N, forward, backward, sample_moments, channel_medians,
+const Kernels kernels = {GN_SET, VECTORS * Of<float>::N, forward, backward, sample_moments, channel_medians,
                          weiszfeld, distances, middle_value, verdicts, far_distance, pull_sample, scale_sample, evaluate};
 
 #endif

@@ -6,6 +6,8 @@
 #include <cstring>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define GN_INLINE static inline __attribute__((always_inline))
@@ -21,7 +23,7 @@ enum { BYTES = 64 };
 #elif defined(__AVX2__)
 enum { BYTES = 32 };
 #else
-enum { BYTES = 16 };
+enum { BYTES = 16 };  // SSE2 and NEON
 #endif
 
 enum { LINE_BYTES = 64 };  // of the cache
@@ -126,7 +128,8 @@ GN_INLINE F32 smaller(F32 a, F32 b) {
 GN_INLINE F64 larger(F64 a, F64 b) { return a > b ? a : b; }
 GN_INLINE F64 smaller(F64 a, F64 b) { return a < b ? a : b; }
 
-// 1/√a for a > 0: the estimate of the hardware, good to 4e-4 or better; and with one Newton step, good to 2 eps.
+// 1/√a for a > 0: the estimate of the hardware, good to 4e-4 or better; and with one Newton step, good to 2 eps. The estimate
+// of ARM has 8 bits, so it takes a step of its own.
 GN_INLINE F32 rough_inverse_root(F32 a) {
 #if defined(__AVX512F__)
     return (F32)_mm512_rsqrt14_ps((__m512)a);
@@ -134,6 +137,9 @@ GN_INLINE F32 rough_inverse_root(F32 a) {
     return (F32)_mm256_rsqrt_ps((__m256)a);
 #elif defined(__SSE2__)
     return (F32)_mm_rsqrt_ps((__m128)a);
+#elif defined(__aarch64__)
+    const float32x4_t x = (float32x4_t)a, y = vrsqrteq_f32(x);
+    return (F32)vmulq_f32(y, vrsqrtsq_f32(vmulq_f32(x, y), y));
 #else
     F32 y;
     for (int i = 0; i < Of<float>::N; i++) y[i] = 1.f / sqrtf(a[i]);
@@ -142,7 +148,7 @@ GN_INLINE F32 rough_inverse_root(F32 a) {
 }
 GN_INLINE F32 inverse_root(F32 a) {
     F32 y = rough_inverse_root(a);
-#if defined(__SSE2__)
+#if defined(__SSE2__) || defined(__aarch64__)
     F32 half = a * 0.5f * y;
     y = y + y * (0.5f - half * y);
 #endif
@@ -160,6 +166,8 @@ GN_INLINE F32 root(F32 a) {
     return (F32)_mm512_sqrt_ps((__m512)a);
 #elif defined(__AVX2__)
     return (F32)_mm256_sqrt_ps((__m256)a);
+#elif defined(__aarch64__)
+    return (F32)vsqrtq_f32((float32x4_t)a);
 #else
     for (int i = 0; i < Of<float>::N; i++) a[i] = sqrtf(a[i]);
     return a;
@@ -257,6 +265,8 @@ GN_INLINE float quick_sum(F32 v) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+#elif defined(__aarch64__)
+    return vaddvq_f32((float32x4_t)v);
 #else
     return (float)total<float>(v);
 #endif
@@ -362,6 +372,8 @@ GN_INLINE F32 read(const f16* p) {
     return widened(_mm256_loadu_si256((const __m256i*)p), p);
 #elif defined(__F16C__)
     return (F32)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+#elif defined(__aarch64__)
+    return (F32)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t*)p)));
 #else
     F32 v;
     for (int i = 0; i < Of<float>::N; i++) v[i] = widen(p[i]);
@@ -373,6 +385,8 @@ GN_INLINE void write(f16* p, F32 v) {
     _mm256_storeu_si256((__m256i*)p, narrowed(v, p));
 #elif defined(__F16C__)
     _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__aarch64__)
+    vst1_u16((uint16_t*)p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)v)));
 #else
     for (int i = 0; i < Of<float>::N; i++) p[i] = narrow(v[i], (f16*)nullptr);
 #endif
