@@ -16,7 +16,7 @@ SOURCE = Path(geonorm.__file__).parent
 # A file, what stands there, what is written instead, and the tests that must see it: a file, and its names for -k.
 ERRORS = {
     "a slope of the wrong sign": (
-        "backward.py", "d += w * of_slope[None, :]", "d -= w * of_slope[None, :]",
+        "backward.py", "d += slope_of_center(r, q[None", "d -= slope_of_center(r, q[None",
         "test_oracle.py", "[NC- and 1.5-float32-in and registers",
     ),
     "a certificate of half the size": (
