@@ -215,6 +215,11 @@ def test_the_findings_in_words_are_verdicts() -> None:
     assert [decided("popnorm-theory", one) for one in of_bounds] == [[HOLDS]] * len(of_bounds)
     assert "stands larger rates than no normalization" in text
     assert decided("popnorm-theory", "larger rate than no normalization, mean of three activations") == [HOLDS]
+    assert "κ=4 trains faster than κ=1, and 16 is too much" in text
+    assert decided("popnorm-kappa", "faster than κ=1, mean of three activations") == [HOLDS]
+    assert decided("popnorm-kappa", "lower training loss than κ=16, mean of three activations") == [HOLDS]
+    assert "rates for all parameters, without κ, did better" in text
+    assert decided("popnorm-kappa", "all rates/16, mean of three activations") == [FAILS]
     assert "neither sharpness nor gradient variance falls. In the last layer they fall with κ" in text
     for quantity in ("Lipschitz constant", "gradient variance"):
         assert decided("popnorm-theory", f"{quantity} falls as κ grows, mean of three activations") == [FAILS, HOLDS]
