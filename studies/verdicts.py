@@ -1,8 +1,8 @@
 """Does a claim hold? Verdicts that can go both ways, from one-sided tests of paired differences.
 
 For the claim that one norm is better there are two tests. It holds if the difference is above 0 beyond chance. It does
-not hold if the difference is, beyond chance, smaller than the smallest one of interest, which the study states before
-its runs. A difference of 0 can therefore be found, given enough seeds, and a claim stays undecided only if the
+not hold if the difference is, beyond chance, smaller than the smallest one of interest, which the study states with its
+reason. A difference of 0 can therefore be found, given enough seeds, and a claim stays undecided only if the
 interval is too wide. At most one of the two answers is wrong, whatever the truth, so each test has the full 5 %.
 """
 
@@ -149,7 +149,7 @@ def better(one: Mapping[Pair, float], other: Mapping[Pair, float], least: float 
 
 
 def positive(found: Gap, least: float = 0.0) -> Answer:
-    """The same of a gap that is known."""
+    """``better`` for a gap, such as one that is pooled."""
     return _decided(found, found.p_above(0.0), found.p_below(least), _least(least))
 
 
@@ -159,7 +159,7 @@ def no_worse(one: Mapping[Pair, float], other: Mapping[Pair, float], margin: flo
 
 
 def not_negative(found: Gap, margin: float) -> Answer:
-    """The same of a gap that is known."""
+    """``no_worse`` for a gap, such as one that is pooled."""
     return _decided(found, found.p_above(-margin), found.p_below(0.0), f"margin −{margin:g}")
 
 

@@ -14,9 +14,9 @@ _CLOSE = 1e-9  # of the largest distance: samples this near are in the center
 class JointNorm(nn.Module):
     """BatchNorm with the geometric median of the batch's samples instead of the mean per channel.
 
-        c = argmin over y of Σ d_i        y = γ (x − c)/√(σ² + ε) + β        σ² = mean (x − c)², per channel
+        c = argmin Σ d_i                 y = γ (x − c)/√(σ² + ε) + β        σ² = mean (x − c)², per channel
 
-    d_i is the distance of a whole sample from y, see ``geonorm.functional.joint_center``: a sample counts the same in
+    d_i is the distance of a whole sample from c, see ``geonorm.functional.joint_center``: a sample counts the same in
     all channels, while the per-channel median leaves out other samples in every channel. At the minimum
     c = Σ m_i/d_i / Σ 1/d_i with the samples' means m_i; that is how it is differentiated, with the distances fixed.
 
