@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from geonorm import __version__ as VERSION
+
 ROOT = Path(__file__).parents[1]
 NO_COMPILER = {"CXX": "/nowhere/c++"}
 QUIET = ["-W", "error", "-W", "ignore:Failed to initialize NumPy"]  # torch itself says so, where there is none
@@ -69,8 +71,8 @@ def torch_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_files_inside(source: Path, packages: Path) -> None:
     (wheel,), (sdist,) = packages.glob("*.whl"), packages.glob("*.tar.gz")
-    assert wheel.name.startswith("geonorm-0.1.0-py3-none-")
-    assert sdist.name == "geonorm-0.1.0.tar.gz"
+    assert wheel.name.startswith(f"geonorm-{VERSION}-py3-none-")
+    assert sdist.name == f"geonorm-{VERSION}.tar.gz"
     built = set(zipfile.ZipFile(wheel).namelist())
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
@@ -79,7 +81,7 @@ def test_files_inside(source: Path, packages: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "src/geonorm"], cwd=ROOT, check=True, capture_output=True, text=True)
     wanted = {name.removeprefix("src/") for name in listed.stdout.splitlines() if (source / name).exists()}
     assert wanted <= built
-    beside = [name for name in built if not name.startswith(("geonorm/", "geonorm-0.1.0.dist-info/"))]
+    beside = [name for name in built if not name.startswith(("geonorm/", f"geonorm-{VERSION}.dist-info/"))]
     assert not beside, "studies, benchmarks and tests stay in the repository"
     assert {f"src/{name}" for name in wanted} | {"LICENSE", "README.md", "pyproject.toml", "setup.py"} <= packed
 
@@ -103,7 +105,7 @@ def test_clean_environment(what, compiler, backend, packages: Path, torch_alone:
     python, geonorm = environment / "bin" / "python", environment / "bin" / "geonorm"
     call([python, *QUIET, "-c", SMOKE.format(environment=str(environment))], cwd=tmp_path)
     about = json.loads(call([geonorm, "info", "--json"], cwd=tmp_path))
-    assert (about["geonorm"], about["backend"]) == ("0.1.0", backend)
+    assert (about["geonorm"], about["backend"]) == (VERSION, backend)
     assert "robustbn" in call([geonorm, "norms"], cwd=tmp_path)
     alone = subprocess.run([geonorm, "reproduce", "--list"], cwd=tmp_path, capture_output=True, text=True, env=plain())
     assert alone.returncode == 2
