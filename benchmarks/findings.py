@@ -102,8 +102,8 @@ def table(paper: str) -> str:
     rows = []
     for page, claim in MAIN[paper]:
         one = verdicts().get((page, claim), Verdict(claim, "", "", PENDING, ""))
-        rows.append([one.claim, one.published, one.ours, f"**{one.verdict}**", f"[{page}](reproduce/{page}.md)"])
-    return markdown(("claim", "published", "ours", "verdict", "more"), rows)
+        rows.append([one.claim, f"**{one.verdict}**", one.published, one.ours, f"[{page}](reproduce/{page}.md)"])
+    return markdown(("claim", "verdict", "published", "ours", "more"), rows)
 
 
 @cache

@@ -65,15 +65,15 @@ def write_all(stored: str | Path, folder: str | Path) -> Path:
         for is_own, table in rows.items():
             counts = Counter(one.verdict for one in verdicts if one.is_own == is_own)
             if counts:
-                table.append([link, study.line, *[str(counts[word] or "") for word in _WORDS]])
+                table.append([link, *[str(counts[word] or "") for word in _WORDS], study.line])
         claims += [f"### {link}\n", f"{_counted(study, found)}\n", *_claims(verdicts)]
     parts = [
         _INTRO,
         "## Claims of the papers\n",
         f"{_counts(stored)}\n",
-        markdown(("study", "what it shows", *_WORDS), rows[False]),
+        markdown(("study", *_WORDS, "what it shows"), rows[False]),
     ]
-    parts += ["## Our questions\n", markdown(("study", "what it shows", *_WORDS), rows[True])]
+    parts += ["## Our questions\n", markdown(("study", *_WORDS, "what it shows"), rows[True])]
     path = folder / "index.md"
     path.write_text("\n".join([*parts, "## Claim by claim\n", *claims]), encoding="utf-8")
     return path
@@ -92,13 +92,16 @@ def sentence(counts: Counts) -> str:
     Examples:
         >>> from studies.index import Counts, sentence
         >>> sentence(Counts(3, 2, 1, 0, 0))
-        '3 hold, 2 do not hold, and 1 is undecided because the effect is too small to be seen'
+        '3 hold, 2 do not hold and 1 is undecided because the effect is too small to be seen'
     """
-    said = f"{counts.holds} hold, {counts.fails} do not hold, and {counts.undecided} "
-    said += "is undecided because the effect is" if counts.undecided == 1 else "are undecided because effects are"
+    said = [f"{counts.holds} hold" if counts.holds != 1 else "1 holds"]
+    said.append(f"{counts.fails} do not hold" if counts.fails != 1 else "1 does not hold")
+    if counts.undecided:
+        because = "is undecided because the effect is" if counts.undecided == 1 else "are undecided because effects are"
+        said.append(f"{counts.undecided} {because} too small to be seen")
     more = f"; {counts.untested} cannot be tested here" if counts.untested else ""
-    more += f"; {counts.pending} wait for more runs" if counts.pending else ""
-    return f"{said} too small to be seen{more}"
+    more += f"; {counts.pending} wait{'s' * (counts.pending == 1)} for more runs" if counts.pending else ""
+    return f"{', '.join(said[:-1])} and {said[-1]}{more}"
 
 
 def all_stored(stored: str | Path) -> Iterator[tuple[Study, Results]]:

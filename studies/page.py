@@ -140,12 +140,12 @@ def _judged(verdicts: Sequence[Verdict]) -> list[str]:
     parts = []
     further = [one for one in verdicts if one.verdict == EXPLORATORY]
     judged = [one for one in verdicts if one.verdict != EXPLORATORY]
-    claims = [(one.claim, one.published, one.ours, f"**{one.verdict}**", one.why) for one in judged if not one.is_own]
-    questions = [(one.claim, one.ours, f"**{one.verdict}**", one.why) for one in judged if one.is_own]
+    claims = [(one.claim, f"**{one.verdict}**", one.published, one.ours, one.why) for one in judged if not one.is_own]
+    questions = [(one.claim, f"**{one.verdict}**", one.ours, one.why) for one in judged if one.is_own]
     if claims:
-        parts += ["### Claims of the paper\n", markdown(("claim", "published", "ours", "verdict", "why"), claims)]
+        parts += ["### Claims of the paper\n", markdown(("claim", "verdict", "published", "ours", "why"), claims)]
     if questions:
-        parts += ["### Our questions\n", markdown(("question", "ours", "verdict", "why"), questions)]
+        parts += ["### Our questions\n", markdown(("question", "verdict", "ours", "why"), questions)]
     if further:
         rows = [(one.claim, "" if one.is_own else one.published, one.ours, one.why) for one in further]
         parts += ["### Further figures, without a verdict\n", markdown(("figure", "published", "ours", "why"), rows)]
