@@ -7,12 +7,14 @@ TOOLS  := $(VENV)/.ready-tools
 COMPAT := .venv-compat
 TRITON := .venv-triton
 ARM    := .venv-arm
+VERSION ?=
+TORCH  := .venv-torch-$(VERSION)
 TESTS  ?=
 STUDY  ?=
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-compat test-triton test-native-asan test-arm test-gpu lint bench reproduce docs dist setup clean
+.PHONY: help run test test-full test-compat test-triton test-torch test-native-asan test-arm test-gpu lint bench reproduce docs dist setup clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +36,10 @@ test-compat: $(COMPAT)/.ready  ## tests with timm, torchvision, torchattacks, tr
 test-triton: $(TRITON)/.ready  ## the Triton kernels in Triton's interpreter, and compiled, without a GPU; in a separate environment
 	TRITON_INTERPRET=1 TRITON_CACHE_DIR=$(TRITON)/cache $(TRITON)/bin/python -m pytest -n 2 --dist worksteal -p no:cacheprovider tests/with_triton $(TESTS)
 	TRITON_CACHE_DIR=$(TRITON)/cache $(TRITON)/bin/python -m benchmarks.gpu --check
+
+test-torch: $(if $(VERSION),$(TORCH)/.ready)  ## the quick tests with another torch, in a separate environment: VERSION=2.9.1 PYTHON=python3.12
+	@test -n "$(VERSION)" || { echo "test-torch: expected a version of torch, such as VERSION=2.9.1 (got none)" >&2; exit 2; }
+	$(TORCH)/bin/python -m benchmarks.torch_versions $(TESTS)
 
 test-native-asan: $(TOOLS)  ## 20,000 native calls under AddressSanitizer and UBSan
 	$(BIN)/python src/geonorm/csrc/build.py --sanitize --only avx2 --out build/libgeonorm-asan.so
@@ -74,7 +80,7 @@ dist: $(VENV)/.ready-dist  ## build wheel and sdist into dist/
 setup: $(TOOLS)  ## create .venv and install what the other targets need, except test-compat
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) $(COMPAT) $(TRITON) $(ARM) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPAT) $(TRITON) $(ARM) .venv-torch-* build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/geonorm/csrc/*)
 	@echo "Setting up $(VENV) and compiling the kernels (once; about two minutes) ..."
@@ -104,6 +110,16 @@ $(TRITON)/.ready: pyproject.toml constraints.txt
 	$(TRITON)/bin/pip install --quiet --constraint constraints.txt torch
 	$(TRITON)/bin/pip install --quiet --constraint constraints.txt --editable ".[test]"
 	$(TRITON)/bin/pip install --quiet --no-deps triton==3.9.0
+	@touch $@
+
+# Without the constraints, which are those of one torch only.
+.venv-torch-%/.ready: pyproject.toml
+	@echo "Setting up .venv-torch-$* (once; about four minutes, 7 GB if this torch has no build for CPUs) ..."
+	$(PYTHON) -m venv .venv-torch-$*
+	echo "torch==$*" > .venv-torch-$*/constraints.txt
+	.venv-torch-$*/bin/pip install --quiet --constraint .venv-torch-$*/constraints.txt torch
+	.venv-torch-$*/bin/pip install --quiet --constraint .venv-torch-$*/constraints.txt --editable ".[plots,lab,test,compat]"
+	.venv-torch-$*/bin/pip install --quiet --no-deps pytorchcv
 	@touch $@
 
 $(ARM)/.ready: tests/on_arm/environment.sh $(wildcard src/geonorm/csrc/*)
