@@ -109,7 +109,8 @@ def compare(
 @contextlib.contextmanager
 def running(folder: Path, threads: int, full: bool) -> Iterator[Callable[[str], float]]:
     """A process that uses the build in a folder; gives a function that times a row there."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder.resolve() / "src"), str(ROOT)])}
+    own = {"PYTHONPATH": os.pathsep.join([str(folder.resolve() / "src"), str(ROOT)]), "GEONORM_BACKEND": "native"}
+    environment = {**os.environ, **own}
     start = "from benchmarks.compare_builds import serve; serve()"
     command = [sys.executable, "-c", start, str(folder.resolve()), str(threads), str(full)]
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The quick tests with another torch: ``make test-torch VERSION=2.9.1`` runs them and fills the table of docs/limits.md.
+"""The quick tests with another torch: ``make test-torch VERSION=2.9.1`` runs them and fills the table of limits.md.
 
 Tests that need a newer torch say so with ``helpers.torch_versions.needs_torch``; what they name is what an older torch
 lacks. The rows are kept in ``torch_versions.csv``, one for each version of torch.

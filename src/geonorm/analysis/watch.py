@@ -131,9 +131,10 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        watched = name in _RELUS or name in _BOUNDED
+        within = self._is_in_norm()
+        watched = not within and (name in _RELUS or name in _BOUNDED)
         maker = self._lineage.of(args[0]).module if watched and args else ""
-        if name in _ADDS and len(args) > 1:
+        if not within and name in _ADDS and len(args) > 1:
             self._see_sum(args[0], args[1])
         out = func(*args, **kwargs)
         here = self.inside[-1] if self.inside else "(model)"
@@ -144,6 +145,10 @@ class _Watch(TorchFunctionMode):
             else:
                 self._see_bounded(maker, name.rstrip("_"), out)
         return out
+
+    def _is_in_norm(self) -> bool:
+        """Whether a norm is running: its own sums are no parts of the network, and not every norm is one function."""
+        return "" in self.found.norms or any(name in self.found.norms for name in self.inside)
 
     def _turn(self, kind: str, by: str = "") -> str:
         """A name for a call of a function in the module that is running, the same for every batch."""
