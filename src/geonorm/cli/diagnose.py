@@ -63,8 +63,8 @@ def run(chosen: argparse.Namespace) -> int:
         state = found.fixed.state_dict()
         for name, value in state.items():  # to be read on any machine
             state[name] = value.cpu()
-        with replacing(chosen.save) as temporary:
-            torch.save(state, temporary)
+        with replacing(chosen.save) as temporary, temporary.open("wb") as file:
+            torch.save(state, file)
     if chosen.json:
         print_json(found.to_dict())
     else:

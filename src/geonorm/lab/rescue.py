@@ -49,7 +49,7 @@ def check(path: str | Path) -> None:
         raise damaged(path, f"{table.lost} of {table.finished} finished runs, {len(table.bad)} rows in all")
 
 
-class _Rows:
+class Rows:
     """Rows that are as they were written."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class _Rows:
         self.devices: dict[str, str] = {}
 
     @classmethod
-    def of(cls, found: Iterable[tuple[Any, ...]]) -> _Rows:
+    def of(cls, found: Iterable[tuple[Any, ...]]) -> Rows:
         """Those among rows of any table, told apart by their shape."""
         rows, results = cls(), []
         for row in found:
@@ -131,7 +131,7 @@ class _Table(NamedTuple):
         for table in ("runs", "epochs", "results", "devices"):
             with contextlib.suppress(sqlite3.OperationalError) if table == "devices" else contextlib.nullcontext():
                 found[table] = file.execute(f"SELECT rowid, * FROM {table}").fetchall()
-        good = _Rows.of(row[1:] for rows in found.values() for row in rows)
+        good = Rows.of(row[1:] for rows in found.values() for row in rows)
         bad = [("runs", row[0]) for row in found["runs"] if row[1] not in good.runs]
         bad += [("epochs", row[0]) for row in found["epochs"] if row[2] not in good.epochs.get(row[1], ())]
         bad += [("devices", row[0]) for row in found.get("devices", ()) if row[1] not in good.devices]
@@ -217,7 +217,7 @@ def _rescue(path: Path) -> None:
                     "copy both elsewhere, then delete the journal and start again"
                 )
             data = plain.read()
-            rows = _Rows.of(rows_in(data))
+            rows = Rows.of(rows_in(data))
             if not rows.runs and not any(statement.encode() in data for statement in _statements()):
                 raise StoreError(
                     f"expected results in {path} (got a file that is damaged or not a results file: {trouble}): "
@@ -225,12 +225,12 @@ def _rescue(path: Path) -> None:
                 )
             kept = _put_in_place(rows, data, path)
     say(
-        f"{path} was damaged ({trouble}): {len(rows.results)} finished runs were saved, of {len(rows.runs)} runs that "
-        f"can still be read; what is missing runs again. The damaged file is {kept}"
+        f"{path} was damaged ({trouble}): {len(rows.results)} finished runs were saved, all others are run again. The "
+        f"damaged file is kept as {kept}"
     )
 
 
-def _put_in_place(rows: _Rows, data: bytes, path: Path) -> Path:
+def _put_in_place(rows: Rows, data: bytes, path: Path) -> Path:
     """Write the rows to a new file, keep the damaged one under another name, and put the new one in its place."""
     fresh = path.with_name(f"{path.name}.rescued-{os.getpid()}")
     try:

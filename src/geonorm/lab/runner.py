@@ -207,8 +207,8 @@ def save(training: Training, path: Path) -> None:
     """Save the state of a run to a temporary file and rename it: a kill leaves the old state or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with replacing(path) as temporary:
-            torch.save(training.state(), temporary)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            torch.save(training.state(), file)
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
         raise StoreError(
             f"the state of a run cannot be saved in {path.parent} ({error}): free space, or change its permissions, "

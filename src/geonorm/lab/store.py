@@ -271,17 +271,16 @@ class Store:
 
     def finished(self) -> list[Finished]:
         """All runs that are done, in the order they were registered."""
-        epochs = "(SELECT COUNT(*) FROM epochs WHERE epochs.key = runs.key)"
-        query = (
-            f"SELECT key, choices, figures, seconds, {epochs} FROM runs JOIN results USING (key) ORDER BY runs.rowid"
-        )
+        query = "SELECT key, choices, figures, seconds FROM runs JOIN results USING (key) ORDER BY runs.rowid"
         with self._open() as file:
+            file.execute("BEGIN")  # another process may finish a run in between
             rows, devices = file.execute(query).fetchall(), _devices(file)
+            epochs = dict(file.execute("SELECT key, COUNT(*) FROM epochs GROUP BY key"))
         found = []
         with self._intact():
-            for key, choices, figures, seconds, number in rows:
+            for key, choices, figures, seconds in rows:
                 device = devices.get(key, CPU)
-                results = results_in(figures, key, seconds, number, device)
+                results = results_in(figures, key, seconds, epochs.get(key, 0), device)
                 found.append(Finished(key, settings_in(choices, key), results, seconds, device))
         return found
 
@@ -379,8 +378,9 @@ def _is_abandoned(host: str, pid: int, born: str, seen: float) -> bool:
 
 
 def _birth_of(pid: int) -> str:
-    """The start time of a process, if the system reports it."""
+    """The start time of a process, if the system reports it; empty for one that has ended and is still listed."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if state in ("Z", "X") else others[18]
     except (OSError, IndexError):
         return ""
