@@ -33,7 +33,7 @@ from geonorm.lab.sqlite_rows import rows_in
 from studies import results
 
 from .own import LOG, make_model
-from .processes import NOBODY, Job, start
+from .processes import Job, start
 
 OWN = Path(__file__).with_name("own.py")
 RUNS, EPOCHS = 24, 6
@@ -117,7 +117,6 @@ class Comparisons:
         store: Path,
         workers: int = 1,
         before: Callable[[], None] | None = None,
-        user: int | None = None,
         log: str = "log.txt",
     ) -> Job:
         store.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +129,7 @@ class Comparisons:
                 before()
             return main(words)
 
-        return start(work, self.folder / log, user)
+        return start(work, self.folder / log)
 
     def begun_again(self, done: set[str]) -> set[str]:
         """Which of some runs were begun since the last question."""
@@ -238,8 +237,7 @@ def can_mount(folder: Path) -> bool:
 
 
 def read_only_folders(whole: Comparisons, chance: random.Random, tally: Tally, number: int) -> None:
-    """A folder that cannot be written, in the middle of a comparison; root may write everywhere and becomes nobody."""
-    user = NOBODY if os.geteuid() == 0 else None
+    """A folder that cannot be written, in the middle of a comparison."""
     for _ in range(number):
         place = fresh(whole.folder)
         store = place / "r.sqlite"
@@ -249,15 +247,29 @@ def read_only_folders(whole: Comparisons, chance: random.Random, tally: Tally, n
             job.kill()
             done = whole.verify(store, some=True)
             before = {path: path.read_bytes() for path in place.iterdir() if path.is_file()}
-            for path in [*place.iterdir(), place]:
-                path.chmod(0o555 if path.is_dir() else 0o444)
-            code, said = whole.job(store, user=user).end()
-            for path in [place, *place.iterdir()]:
-                path.chmod(0o755 if path.is_dir() else 0o644)
+            with read_only(place):
+                code, said = whole.job(store).end()
             expect(code == 1 and "Traceback" not in said, f"exit code {code}: {said}")
             expect("writable" in said, f"no word about the folder: {said}")
             expect(all(path.read_bytes() == data for path, data in before.items()), "a file has changed")
             whole.continued(store, done)
+
+
+@contextmanager
+def read_only(place: Path) -> Iterator[None]:
+    """Root may write everywhere except where a file system is read-only."""
+    if os.geteuid():
+        place.chmod(0o500)
+    else:
+        subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+    try:
+        yield
+    finally:
+        if os.geteuid():
+            place.chmod(0o700)
+        else:
+            subprocess.run(["umount", str(place)], check=True)
 
 
 def together(whole: Comparisons, chance: random.Random, tally: Tally, number: int) -> None:
@@ -529,11 +541,15 @@ def faults(folder: Path, quick: bool, say: Callable[[str], None]) -> Iterator[Ca
     yield kind(
         "kill -9", "diagnose --fix, recalibrating", 20, lambda c, t, n: killed_writers(folder, c, t, n, "diagnose")
     )
-    if can_mount(folder):
+    mounts = can_mount(folder)
+    if mounts:
         yield kind("full disk", "compare", 10, lambda c, t, n: full_disks(comparisons(), c, t, n))
     else:
-        say("full disk: skipped, nothing can be mounted here")
-    yield kind("read-only folder", "compare", 5, lambda c, t, n: read_only_folders(comparisons(), c, t, n))
+        say("full disk, compare: skipped, nothing can be mounted here")
+    if mounts or os.geteuid():
+        yield kind("read-only folder", "compare", 5, lambda c, t, n: read_only_folders(comparisons(), c, t, n))
+    else:
+        say("read-only folder, compare: skipped, root may write everywhere and cannot mount here")
     yield kind("two commands on one store", "compare", 10, lambda c, t, n: together(comparisons(), c, t, n))
     yield kind("clock set back", "compare", 10, lambda c, t, n: clocks_set_back(comparisons(), c, t, n))
     yield kind("store cut off", "compare", 20, lambda c, t, n: damaged_stores(comparisons(), c, t, n, cut=True))

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 _ALONE = 10.0  # seconds that workers may go on without the process that has started them
 PATIENCE = 120.0  # seconds that a command may take
-NOBODY = 65534
 
 
 class Job(NamedTuple):
@@ -65,7 +64,7 @@ class Job(NamedTuple):
         return self.log.read_text(encoding="utf-8", errors="replace")
 
 
-def start(work: Callable[[], int], log: Path, user: int | None = None) -> Job:
+def start(work: Callable[[], int], log: Path) -> Job:
     """Call a function in a copy of this process, which has loaded torch and computed nothing."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -79,10 +78,6 @@ def start(work: Callable[[], int], log: Path, user: int | None = None) -> Job:
         to = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         for stream in (1, 2):
             os.dup2(to, stream)
-        if user is not None:
-            os.setgroups([])
-            os.setgid(user)
-            os.setuid(user)
         code = work()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1

@@ -79,6 +79,10 @@ class Rows:
         for row in results:
             if row[0] not in gaps:
                 rows._take_results(*row)
+        if rows.devices:  # it may be the device that is damaged: such a run must be free to begin anew
+            for key in {row[0] for row in results} - rows.results.keys():
+                rows.epochs.pop(key, None)
+                rows.devices.pop(key, None)
         return rows
 
     def _take_settings(self, key: str, text: Any) -> None:
@@ -136,10 +140,6 @@ class _Table(NamedTuple):
         bad += [("epochs", row[0]) for row in found["epochs"] if row[2] not in good.epochs.get(row[1], ())]
         bad += [("devices", row[0]) for row in found.get("devices", ()) if row[1] not in good.devices]
         lost = [("results", row[0]) for row in found["results"] if row[1] not in good.results]
-        elsewhere = ({row[1] for row in found["results"]} - good.results.keys()) & good.devices.keys()
-        bad += [  # perhaps the device is what is damaged, and the run must be free to begin anew
-            (table, row[0]) for table in ("devices", "epochs") for row in found.get(table, ()) if row[1] in elsewhere
-        ]
         claims = file.execute("SELECT rowid, host, pid, born, seen FROM claims").fetchall()
         bad += [("claims", row[0]) for row in claims if tuple(map(type, row[1:])) != (str, int, str, float)]
         return cls([*bad, *lost], len(found["results"]), len(lost))

@@ -167,7 +167,10 @@ class Store:
     def _advice(self, error: sqlite3.Error) -> str:
         text = str(error)
         if is_damage(error):
-            cure = "it is damaged or not a results file; the next comparison with it saves what can be read"
+            cure = (
+                "it is damaged or not a results file; a comparison with it saves what can be read, "
+                "or name another with --store"
+            )
         elif "full" in text:
             cure = "the disk is full; free space and start again: everything so far is kept"
         elif "readonly" in text or "unable to open" in text:
