@@ -250,7 +250,7 @@ def read_only_folders(whole: Comparisons, chance: random.Random, tally: Tally, n
             with read_only(place):
                 code, said = whole.job(store).end()
             expect(code == 1 and "Traceback" not in said, f"exit code {code}: {said}")
-            expect("writable" in said, f"no word about the folder: {said}")
+            expect("writable" in said or "cannot be written" in said, f"no word about the folder: {said}")
             expect(all(path.read_bytes() == data for path, data in before.items()), "a file has changed")
             whole.continued(store, done)
 

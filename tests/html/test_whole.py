@@ -18,6 +18,11 @@ def test_an_error_leaves_the_old_file(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
 
 
+def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"none/page\.html"):
+        write_whole(tmp_path / "none" / "page.html", "text")
+
+
 def test_links_and_permissions_stay(tmp_path: Path) -> None:
     path, link = tmp_path / "model.pt", tmp_path / "link.pt"
     path.write_text("old")

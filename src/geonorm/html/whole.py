@@ -37,6 +37,10 @@ def replacing(path: Path) -> Iterator[Path]:
         if path.exists():
             shutil.copymode(path, temporary)
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename == str(temporary):  # it is the other that the caller knows
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
