@@ -360,23 +360,31 @@ def _of(rows: Rows, key: str) -> tuple[Any, ...]:
 def flipped_states(whole: Comparisons, chance: random.Random, tally: Tally, number: int) -> None:
     """The saved state of an unfinished run with one flipped bit."""
     for _ in range(number):
-        store = fresh(whole.folder) / "r.sqlite"
-
-        def often() -> None:
-            runner.SAVE_EVERY = 0.0
-
         with tally.some(lambda: 1):
-            for _ in range(100):
-                job = whole.job(store, before=often)
-                time.sleep(chance.uniform(0.2, 0.9) * whole.seconds)
-                job.kill()
-                states = list((store.parent / "r-unfinished").glob("[0-9a-f]*.pt"))
-                if states:
-                    break
-            data = bytearray(states[0].read_bytes())
+            store, state = stopped_with_a_state(whole, chance)
+            data = bytearray(state.read_bytes())
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-            states[0].write_bytes(data)
+            state.write_bytes(data)
             whole.continued(store, whole.verify(store, some=True))
+
+
+def stopped_with_a_state(whole: Comparisons, chance: random.Random) -> tuple[Path, Path]:
+    """A store and the saved state of a run that was killed, which is written after every epoch."""
+
+    def often() -> None:
+        runner.SAVE_EVERY = 0.0
+
+    while True:
+        store = fresh(whole.folder) / "r.sqlite"
+        job = whole.job(store, before=often)
+        states = (store.parent / "r-unfinished").glob
+        while not job.has_ended() and not list(states("[0-9a-f]*.pt")):
+            time.sleep(0.005)
+        time.sleep(chance.uniform(0, 0.3))
+        job.kill()
+        found = list(states("[0-9a-f]*.pt"))
+        if found:
+            return store, found[0]
 
 
 # ---- reproduce ----

@@ -200,7 +200,8 @@ def _is_nearly_ours(layout: list[Any]) -> bool:
     pairs = list(zip(layout, _statements(), strict=False))
     if len(pairs) < 4 or any(not isinstance(one, str) or len(one) != len(ours) for one, ours in pairs):
         return False
-    return 0 < sum(a != b for one, ours in pairs for a, b in zip(one, ours, strict=True)) <= _FLIPS
+    differing = [bool(a != b) for one, ours in pairs for a, b in zip(one, ours, strict=True)]
+    return 0 < sum(differing) <= _FLIPS
 
 
 def _rescue(path: Path) -> None:

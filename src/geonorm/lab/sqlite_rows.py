@@ -12,7 +12,7 @@ from collections.abc import Iterator
 _HEADER = 100  # bytes before the first page's own
 _USUAL = 4096  # bytes in a page, unless the header says something possible
 _SIZES = [2**power for power in range(9, 16)]
-_INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}  # type: bytes
+_INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}  # bytes of each type
 
 Value = None | int | float | str | bytes
 
