@@ -14,7 +14,7 @@ STUDY  ?=
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-compat test-triton test-torch test-native-asan test-arm test-gpu lint bench reproduce docs dist setup clean
+.PHONY: help run test test-full test-compat test-triton test-torch test-native-asan test-arm test-gpu test-faults lint bench reproduce docs dist setup clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-arm: $(ARM)/.ready  ## the kernels for 64-bit ARM, cross-compiled, in an em
 
 test-gpu: $(TOOLS)  ## check the layers and the lab on the GPU of this machine: a few minutes; writes out/gpu/check.txt
 	PYTHONPATH=tests $(BIN)/python -m tests.gpu
+
+test-faults: $(TOOLS)  ## kill, fill the disk, flip bits: what survives is counted, and written into docs/lab.md; ten minutes
+	PYTHONPATH=. $(BIN)/python -m tests.faults
 
 lint: $(TOOLS)  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from geonorm.lab.check import check_at_hand
 from geonorm.lab.choices import known
 from geonorm.lab.devices import CPU, check_device, find_device
 from geonorm.lab.orchestrate import orchestrate
-from geonorm.lab.store import Store
+from geonorm.lab.rescue import opened
 
 from . import adapt, data, models, page, results
 from . import smoke as smokes
@@ -103,7 +103,7 @@ def reproduce(
     if seeds is not None:
         parts = {part: _with_seeds(recipe, seeds) for part, recipe in parts.items()}
     path = results.path_in(folder, name, preset, smoke=smoke, device=device)
-    store = Store(folder / (f"{name}-smoke.sqlite" if smoke else f"{name}.sqlite"))
+    store = opened(folder / (f"{name}-smoke.sqlite" if smoke else f"{name}.sqlite"))
     found = results.collect(parts, store, chosen.curves, results.read(path), chosen.ends)
     done = {record.key for record in found.records}
     waiting = [run for recipe in parts.values() for run in recipe.runs() if run.key not in done]

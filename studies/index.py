@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from geonorm.html.whole import write_whole
+
 from . import PRESETS, Study, results, studies, write_page
 from .page import markdown
 from .results import Results
@@ -75,7 +77,7 @@ def write_all(stored: str | Path, folder: str | Path) -> Path:
     ]
     parts += ["## Our questions\n", markdown(("study", *_WORDS, "what it shows"), rows[True])]
     path = folder / "index.md"
-    path.write_text("\n".join([*parts, "## Claim by claim\n", *claims]), encoding="utf-8")
+    write_whole(path, "\n".join([*parts, "## Claim by claim\n", *claims]))
     return path
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from geonorm.html.palette import line_style, looks
 from geonorm.html.result import figure
+from geonorm.html.whole import replacing, write_whole
 from geonorm.lab.extras import require
 from geonorm.lab.statistics import summarize
 
@@ -131,7 +132,7 @@ def write(name: str, line: str, source: str, command: str, page: Page, folder: P
             _draw(block, folder / picture)
             parts.append(f"![{block.title}]({picture})\n")
     path = folder / f"{name}.md"
-    path.write_text("\n".join(parts), encoding="utf-8")
+    write_whole(path, "\n".join(parts))
     return path
 
 
@@ -217,4 +218,5 @@ def _draw(chart: Chart, path: Path) -> None:
         for axis in axes[len(chart.panels) :]:
             axis.set_visible(False)
         drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-        drawing.savefig(path, metadata={"Date": None, "Creator": None})
+        with replacing(path) as temporary:
+            drawing.savefig(temporary, metadata={"Date": None, "Creator": None})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from geonorm.html.whole import write_whole
 from geonorm.lab.devices import CPU
+from geonorm.lab.seals import checksum
 from geonorm.lab.store import Store
 
 from .recipe import StudyRecipe
@@ -17,6 +18,7 @@ from .recipe import StudyRecipe
 Pair = tuple[int, int | None]  # seed and fold: runs that share both are compared with each other
 _DIGITS = 5  # digits of curves: more than a figure or a table shows
 _SMOKE = "-smoke"
+_CHECK = "crc32"
 
 
 class Record(NamedTuple):
@@ -98,13 +100,8 @@ def collect(
 def write(results: Results, path: Path) -> None:
     """Write results as JSON lines, in the order of the plan."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(record._asdict(), ensure_ascii=False, separators=(",", ":")) for record in results.records]
-    temporary = path.with_suffix(f".{os.getpid()}")  # renamed at the end: a kill leaves the old file or the new one
-    try:
-        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    lines = [_line(record._asdict()) for record in results.records]
+    write_whole(path, "".join(f"{line}\n" for line in lines))
 
 
 def path_in(folder: Path, name: str, preset: str, *, smoke: bool = False, device: str = CPU) -> Path:
@@ -114,16 +111,46 @@ def path_in(folder: Path, name: str, preset: str, *, smoke: bool = False, device
 
 def read(path: Path) -> Results:
     """Read results, empty if there is no file; the name of the file tells preset, device and smoke."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    try:
-        records = tuple(Record(**json.loads(line)) for line in lines)
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"expected results as JSON lines in {path} ({error}); delete it: trainings that are still in the store in "
-            "its folder are not repeated"
-        ) from error
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    records: list[Record] = []
+    first: dict[tuple[str, str], int] = {}
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line:
+            continue  # behind the last end of a line
+        try:
+            record = _record(line)
+            before = first.setdefault((record.part, record.key), number)
+            if before != number:
+                raise ValueError(f"it is about the same training as line {before}")
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"expected the results of a training in line {number} of {path} (got one that is damaged: {error}); "
+                "delete this line: its training is taken from the store in the folder, or run again"
+            ) from error
+        records.append(record)
     preset, _, device = path.stem.removesuffix(_SMOKE).partition("-")
-    return Results(preset, records, path.stem.endswith(_SMOKE), device or CPU)
+    return Results(preset, tuple(records), path.stem.endswith(_SMOKE), device or CPU)
+
+
+def _line(record: dict[str, Any]) -> str:
+    """A record as JSON, with a checksum of the rest as its last entry."""
+    text = _json(record)
+    return f'{text[:-1]},"{_CHECK}":"{checksum(text)}"}}'
+
+
+def _record(line: bytes) -> Record:
+    """The record in a line; raises for one that is not as it was written. Older lines have no checksum."""
+    found = json.loads(line.decode())
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")
+    check = found.pop(_CHECK, None)
+    if check is not None and check != checksum(_json(found)):
+        raise ValueError("its checksum does not fit")
+    return Record(**found)
+
+
+def _json(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
 
 
 def _short(value: Any) -> Any:

@@ -196,6 +196,25 @@ def test_a_state_of_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         execute([one], store)
 
 
+def test_a_flipped_bit_in_a_saved_state_is_noticed(
+    whole: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch would read it, and the run would end with other figures."""
+    monkeypatch.setattr("geonorm.lab.runner.SAVE_EVERY", 0.0)
+    store, one = Store(tmp_path / "r.sqlite"), SMALL.runs()[0]
+    saved = interrupted(store, one)
+    weights = next(iter(torch.load(saved, weights_only=True)["model"].values())).numpy().tobytes()
+    data = bytearray(saved.read_bytes())
+    place = data.find(weights[:64])
+    assert place > 0, "else this tests nothing"
+    data[place + 3] ^= 1 << 6
+    saved.write_bytes(data)
+    with pytest.warns(UserWarning, match="checksum .* does not fit.*starts over"):
+        execute([one], store)
+    expected = {one.key: one.figures for one in whole.finished()}
+    assert store.finished()[0].figures == expected[one.key]
+
+
 def test_no_room_for_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: Any) -> None:
         raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")

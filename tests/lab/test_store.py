@@ -103,6 +103,31 @@ def test_other_machines_are_believed_for_a_while(store: Store, monkeypatch: pyte
     assert store.claim(key)
 
 
+def test_a_clock_that_was_set_back_stops_no_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the run would wait for the clock to be again where it was."""
+    key = store.add(CHOICES)
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    store.claim(key)
+    monkeypatch.setattr("socket.gethostname", lambda: "here")
+    import time
+
+    earlier = time.time() - 3600
+    monkeypatch.setattr("time.time", lambda: earlier)
+    assert store.claim(key)
+
+
+def test_a_process_that_has_ended_but_is_still_listed(store: Store) -> None:
+    """As in a container, where nobody asks how it ended."""
+    key = store.add(CHOICES)
+    child = os.fork()
+    if not child:
+        store.claim(key)
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert store.claim(key)
+    os.waitpid(child, 0)
+
+
 def test_no_run_is_claimed_twice(store: Store) -> None:
     """Three processes ask at the same time, and live until all have asked."""
     keys = [store.add({"seed": seed}) for seed in range(40)]
@@ -141,8 +166,41 @@ def test_damaged_figures(store: Store) -> None:
         file.execute("UPDATE results SET figures = replace(figures, ':', ';')")
         file.execute("UPDATE runs SET choices = replace(choices, ':', ';')")
     for read in (store.finished, store.known):
-        with pytest.raises(StoreError, match=r"results\.sqlite are damaged .* move the file away"):
+        with pytest.raises(StoreError, match=r"results\.sqlite are damaged .* run the same comparison again"):
             read()
+
+
+def test_a_flipped_bit_in_a_figure_is_noticed(store: Store) -> None:
+    """Each of these would otherwise be another figure, and no error."""
+    key = store.add(CHOICES)
+    store.epochs(key, [Epoch(1, {"loss": 0.5}, 0.1), Epoch(2, {"loss": 0.25}, 0.1)])
+    store.finish(key, {"clean": {"accuracy": 0.9}}, 0.2)
+    for change, read in (
+        ("UPDATE results SET figures = replace(figures, '0.9', '0.8')", store.finished),
+        ("UPDATE results SET seconds = 0.3", store.finished),
+        ("DELETE FROM epochs WHERE epoch = 2", store.finished),
+        ("UPDATE runs SET choices = replace(choices, 'bn', 'ln')", store.known),
+        ("UPDATE epochs SET figures = replace(figures, '0.5', '0.7')", lambda: store.curve(key)),
+        ("UPDATE epochs SET epoch = 3 WHERE epoch = 2", lambda: store.standing(key)),
+        ("UPDATE epochs SET figures = CAST(x'ff7d' AS TEXT)", lambda: store.curve(key)),
+    ):
+        before = store.path.read_bytes()
+        read()
+        with sqlite3.connect(store.path) as file:
+            file.execute(change)
+        file.close()
+        with pytest.raises(StoreError, match="damaged"):
+            read()
+        store.path.write_bytes(before)
+
+
+def test_a_damaged_epoch_is_not_taken_for_changed_code(store: Store) -> None:
+    key = store.add(CHOICES)
+    store.epochs(key, [Epoch(1, {"loss": 0.5}, 0.1)])
+    with sqlite3.connect(store.path) as file:
+        file.execute("UPDATE epochs SET figures = replace(figures, '0.5', '0.7')")
+    with pytest.raises(StoreError, match=r"damaged .*checksum does not fit"):
+        store.epochs(key, [Epoch(1, {"loss": 0.5}, 0.1)])
 
 
 @pytest.mark.parametrize("table", ["CREATE TABLE people (name)", "CREATE TABLE runs (key, choices, score)"])

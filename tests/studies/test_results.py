@@ -111,11 +111,37 @@ def test_seeds_are_counted_from_the_first(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "small" / "laptop.jsonl"
     path.parent.mkdir()
-    for bad in ('{"key": "ab', '{"word": 1}'):
-        path.write_text(bad)
-        with pytest.raises(ValueError, match=r"laptop\.jsonl .*delete it"):
+    for bad in (b'{"key": "ab', b'{"word": 1}', b"[]", b"\xff", b""):
+        path.write_bytes(bad + b"\n")
+        with pytest.raises(ValueError, match=r"in line 1 of .*laptop\.jsonl .*delete this line"):
             reproduce("small", folder=tmp_path)
-        assert path.read_text() == bad
+        assert path.read_bytes() == bad + b"\n"
+
+
+def test_every_damage_to_a_line_is_told_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "laptop.jsonl"
+    choices = {"norm": "bn", "loss": "erm", "corruption": "clean", "seed": 0, "fold": None}
+    records = tuple(
+        results.Record(f"{number:016x}", "φ", choices, {"clean": {"accuracy": 0.5}}, {"loss": [math.nan]}, 0.25)
+        for number in range(3)
+    )
+    results.write(Results("laptop", records), path)
+    good = path.read_bytes()
+    assert repr(results.read(path).records) == repr(records)
+    lines = good.splitlines(keepends=True)
+    for number, damaged in (
+        (3, good[:-20]),
+        (2, lines[0] + lines[1].replace(b"0.5", b"0.7") + lines[2]),
+        (2, lines[0] + lines[1].replace(b"0.25", b"0.\n25") + lines[2]),
+        (1, lines[0].replace(b"bn", b"b\xee") + lines[1]),
+        (3, lines[0] + lines[1] + lines[0]),
+        (1, lines[0].rstrip() + lines[1]),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=rf"in line {number} of .*laptop\.jsonl"):
+            results.read(path)
+    path.write_bytes(b"".join(line.partition(b',"crc32"')[0] + b"}\n" for line in lines))
+    assert repr(results.read(path).records) == repr(records), "as lines were written before"
 
 
 def test_a_misspelt_name() -> None:

@@ -44,6 +44,7 @@ def run(chosen: argparse.Namespace) -> int:
     import torch
 
     from ..analysis import diagnose
+    from ..html.whole import replacing
     from ..introspect.progress import without_bars
     from ..lab.bars import busy
 
@@ -62,7 +63,8 @@ def run(chosen: argparse.Namespace) -> int:
         state = found.fixed.state_dict()
         for name, value in state.items():  # to be read on any machine
             state[name] = value.cpu()
-        torch.save(state, chosen.save)
+        with replacing(chosen.save) as temporary, temporary.open("wb") as file:
+            torch.save(state, file)
     if chosen.json:
         print_json(found.to_dict())
     else:

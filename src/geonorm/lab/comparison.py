@@ -13,10 +13,10 @@ from .factories import OWN_NORMS, Factories, MakeData, MakeModel, code_of, is_ow
 from .loading import named_object
 from .orchestrate import orchestrate
 from .recipe import Recipe, Run
+from .rescue import opened
 from .results import Comparison
 from .runner import Watch
 from .source import Source
-from .store import Store
 
 
 def run(
@@ -122,7 +122,7 @@ def compare(
     )
     check_device(recipe.device)
     check_names(recipe)
-    comparison = Comparison(tuple(_with_code(recipe, make_model, make_data)), Store(store))
+    comparison = Comparison(tuple(_with_code(recipe, make_model, make_data)), opened(store))
     return _execute(comparison, Factories(make_model, make_data), workers, watch)
 
 
@@ -132,7 +132,7 @@ def planned(recipe: Recipe, store: str | Path) -> Comparison:
     check_names(recipe)
     check_at_hand(recipe)
     own = [named_object(name, what) for what, name in (("model", recipe.model), ("data", recipe.data)) if is_own(name)]
-    return Comparison(tuple(_with_code(recipe, *own) if own else recipe.runs()), Store(store))
+    return Comparison(tuple(_with_code(recipe, *own) if own else recipe.runs()), opened(store))
 
 
 def _with_code(recipe: Recipe, *functions: Callable[..., Any]) -> list[Run]:

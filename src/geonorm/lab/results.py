@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..html.text import table
 from .recipe import AXES, Run
+from .rescue import check
 from .statistics import Summary, summarize
 from .store import Finished, Store
 
@@ -45,11 +46,12 @@ class Comparison:
         """The comparisons in a results file: one for each choice of data, model and settings, finished or not.
 
         Args:
-            path: the results file; raises if it does not exist.
+            path: the results file; raises if it does not exist or is damaged.
         """
         if not Path(path).is_file():
             raise ValueError(f"expected a file of results (got {str(path)!r}, which does not exist)")
         store = Store(path)
+        check(path)
         together: dict[str, list[Run]] = {}
         for choices in store.known():
             shared = {name: value for name, value in choices.items() if name not in AXES}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..html.whole import replacing
 from ..introspect.progress import without_bars
 from .choices import parse_corruption, parse_evaluation
 from .data import Task, clipped, load
@@ -178,6 +179,10 @@ def _saved_state(path: Path, stored: int) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
+        with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums in its files
+            bad = archive.testzip()
+        if bad is not None:
+            raise ValueError(f"the checksum of its {bad} does not fit")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # another kind of file, or damaged: repeat the epochs
         warnings.warn(f"{path} cannot be read ({error}); its run starts over", stacklevel=2)
@@ -201,14 +206,11 @@ def _resume(training: Training, state: dict[str, Any], path: Path) -> None:
 def save(training: Training, path: Path) -> None:
     """Save the state of a run to a temporary file and rename it: a kill leaves the old state or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}")
     try:
-        torch.save(training.state(), temporary)
-        os.replace(temporary, path)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            torch.save(training.state(), file)
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
         raise StoreError(
             f"the state of a run cannot be saved in {path.parent} ({error}): free space, or change its permissions, "
             "and start again; everything so far is kept"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -4,6 +4,8 @@ A *run* is one training with all its settings; its key is a hash of them. The st
 run, a row per epoch, and the final figures. Rows are added, never changed: a run that resumes after a kill writes the
 same rows again, and they must be equal. Runs on a device other than the CPU are listed in a table of their own, which
 stores without them do not have.
+
+Figures have a checksum behind them, and settings are checked by their key. Rows of older stores have no checksum.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_PATIENCE = 60.0  # seconds that a writer waits for other processes
+from .seals import sealed, unsealed
+
+PATIENCE = 60.0  # seconds that a writer waits for other processes
 _SIGN_OF_LIFE = 300.0  # after this many seconds without one, a run on another machine counts as abandoned
 
 # In one transaction, because several processes may start at once.
-_TABLES = """
+TABLES = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, choices TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS claims (
@@ -43,8 +47,8 @@ _COLUMNS = {
 }
 
 
-_DEVICES = "CREATE TABLE IF NOT EXISTS devices (key TEXT PRIMARY KEY, device TEXT NOT NULL)"
-_CPU = "cpu"  # where all other runs were trained
+DEVICES = "CREATE TABLE IF NOT EXISTS devices (key TEXT PRIMARY KEY, device TEXT NOT NULL)"
+CPU = "cpu"  # where all other runs were trained
 
 
 class StoreError(OSError):
@@ -82,12 +86,29 @@ class Finished(NamedTuple):
     choices: dict[str, Any]
     figures: dict[str, Any]
     seconds: float
-    device: str = _CPU
+    device: str = CPU
 
 
 def key_of(choices: Mapping[str, Any]) -> str:
     """A short hash of a run's settings."""
-    return hashlib.sha256(_text(choices).encode()).hexdigest()[:16]
+    return _hash(_text(choices))
+
+
+def settings_in(text: str, key: str) -> dict[str, Any]:
+    """The settings of a run from its row; raises ``ValueError`` if they are not those of its key."""
+    if _hash(text) != key:
+        raise ValueError("its settings are not those of its key")
+    return _object(text)
+
+
+def epoch_in(text: str, key: str, number: int, seconds: float) -> dict[str, Any]:
+    """The figures of an epoch from its row; raises ``ValueError`` if the row is not as it was written."""
+    return _object(unsealed(text, key, number, seconds))
+
+
+def results_in(text: str, key: str, seconds: float, epochs: int, device: str = CPU) -> dict[str, Any]:
+    """The results of a run from its row; raises ``ValueError`` if the row, or the number of epochs, is another."""
+    return _object(unsealed(text, key, seconds, epochs, device))
 
 
 class Store:
@@ -116,7 +137,7 @@ class Store:
             raise StoreError(f"expected a writable folder for the results (got {error})") from error
         with self._open() as file:
             if file.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
-                file.executescript(_TABLES)
+                file.executescript(TABLES)
             self._check_layout(file)
 
     def _check_layout(self, file: sqlite3.Connection) -> None:
@@ -134,7 +155,7 @@ class Store:
         """A connection for one transaction: all of it is written, or nothing."""
         file = None
         try:
-            file = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+            file = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
             file.execute("PRAGMA synchronous = FULL")
             yield file
         except sqlite3.Error as error:
@@ -145,14 +166,17 @@ class Store:
 
     def _advice(self, error: sqlite3.Error) -> str:
         text = str(error)
-        if isinstance(error, sqlite3.DatabaseError) and ("not a database" in text or "malformed" in text):
-            cure = "it is damaged or not a results file; move it away to start over, or name another with --store"
+        if is_damage(error):
+            cure = (
+                "it is damaged or not a results file; a comparison with it saves what can be read, "
+                "or name another with --store"
+            )
         elif "full" in text:
             cure = "the disk is full; free space and start again: everything so far is kept"
         elif "readonly" in text or "unable to open" in text:
             cure = "the file or its folder is not writable; change its permissions, or name another file with --store"
         elif "locked" in text:
-            cure = f"another process has locked it for {_PATIENCE:.0f} s; wait for that process, or end it"
+            cure = f"another process has locked it for {PATIENCE:.0f} s; wait for that process, or end it"
         else:
             cure = "everything so far is kept; start again to continue"
         return f"results in {self.path}: {text}; {cure}"
@@ -176,8 +200,9 @@ class Store:
     def known(self) -> list[dict[str, Any]]:
         """The settings of all runs, done or not, in the order they were registered."""
         with self._open() as file:
-            rows = file.execute("SELECT choices FROM runs ORDER BY rowid").fetchall()
-        return [self._value(choices) for (choices,) in rows]
+            rows = file.execute("SELECT key, choices FROM runs ORDER BY rowid").fetchall()
+        with self._intact():
+            return [settings_in(choices, key) for key, choices in rows]
 
     def claim(self, key: str) -> bool:
         """Claim a run for this process. False if it is done, or if another process works on it."""
@@ -200,7 +225,7 @@ class Store:
     def keep_device(self, key: str, device: str) -> None:
         """Note where a run is trained. Raises if it has epochs from another device, whose numbers differ."""
         with self._open() as file:
-            before = _devices(file).get(key, _CPU)
+            before = _devices(file).get(key, CPU)
             if device == before:
                 return
             done = file.execute("SELECT COUNT(*) FROM epochs WHERE key = ?", (key,)).fetchone()[0]
@@ -209,23 +234,27 @@ class Store:
                     f"run {key} was begun on {before} ({done} epochs are stored), and this process is on {device}, "
                     "whose numbers differ: continue it there, or start over in another results file"
                 )
-            file.execute(_DEVICES)
+            file.execute(DEVICES)
             file.execute("INSERT OR REPLACE INTO devices VALUES (?, ?)", (key, device))
 
     def epochs(self, key: str, news: Sequence[Epoch]) -> None:
         """Add the figures of epochs, and a sign of life. Epochs already stored must have the same figures."""
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
-            there = dict(file.execute("SELECT epoch, figures FROM epochs WHERE key = ?", (key,)))
+            rows = file.execute("SELECT epoch, figures, seconds FROM epochs WHERE key = ?", (key,)).fetchall()
+            there = {epoch: (figures, seconds) for epoch, figures, seconds in rows}
             file.executemany(
                 "INSERT INTO epochs VALUES (?, ?, ?, ?)",
-                [(key, one.number, _text(one.figures), one.seconds) for one in news if one.number not in there],
+                [_epoch_row(key, one) for one in news if one.number not in there],
             )
             file.execute("UPDATE claims SET seen = ? WHERE key = ?", (time.time(), key))
             file.execute("COMMIT")
         for one in news:
-            before = there.get(one.number)
-            if before is not None and before != _text(one.figures):
+            if one.number not in there:
+                continue
+            with self._intact():
+                before = _text(epoch_in(there[one.number][0], key, one.number, there[one.number][1]))
+            if before != _text(one.figures):
                 raise StoreError(
                     f"epoch {one.number} of run {key} gave different figures than before ({before}, now "
                     f"{_text(one.figures)}): the code, a library or the machine has changed since; start a new store"
@@ -235,9 +264,10 @@ class Store:
         """Store the final figures of a run."""
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
+            epochs = file.execute("SELECT COUNT(*) FROM epochs WHERE key = ?", (key,)).fetchone()[0]
+            text = sealed(_text(figures), key, float(seconds), epochs, _devices(file).get(key, CPU))
             file.execute(
-                "INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?)",
-                (key, _text(figures), seconds, socket.gethostname()),
+                "INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?)", (key, text, seconds, socket.gethostname())
             )
             file.execute("DELETE FROM claims WHERE key = ?", (key,))
             file.execute("COMMIT")
@@ -246,11 +276,16 @@ class Store:
         """All runs that are done, in the order they were registered."""
         query = "SELECT key, choices, figures, seconds FROM runs JOIN results USING (key) ORDER BY runs.rowid"
         with self._open() as file:
+            file.execute("BEGIN")  # another process may finish a run in between
             rows, devices = file.execute(query).fetchall(), _devices(file)
-        return [
-            Finished(key, self._value(choices), self._value(figures), seconds, devices.get(key, _CPU))
-            for key, choices, figures, seconds in rows
-        ]
+            epochs = dict(file.execute("SELECT key, COUNT(*) FROM epochs GROUP BY key"))
+        found = []
+        with self._intact():
+            for key, choices, figures, seconds in rows:
+                device = devices.get(key, CPU)
+                results = results_in(figures, key, seconds, epochs.get(key, 0), device)
+                found.append(Finished(key, settings_in(choices, key), results, seconds, device))
+        return found
 
     def finished_keys(self) -> set[str]:
         """The keys of all runs that are done."""
@@ -264,30 +299,61 @@ class Store:
 
     def standing(self, key: str) -> RunProgress:
         """How far a run is, as of its last save."""
-        query = "SELECT MAX(epoch), figures, TOTAL(seconds) FROM epochs WHERE key = ?"
+        query = "SELECT MAX(epoch), figures, seconds, TOTAL(seconds) FROM epochs WHERE key = ?"
         with self._open() as file:
-            epoch, figures, seconds = file.execute(query, (key,)).fetchone()
-        return RunProgress(epoch or 0, self._value(figures) if figures else {}, seconds)
+            epoch, figures, last, seconds = file.execute(query, (key,)).fetchone()
+        with self._intact():
+            return RunProgress(epoch or 0, epoch_in(figures, key, epoch, last) if figures else {}, seconds)
 
     def curve(self, key: str) -> list[dict[str, Any]]:
         """The figures of a run, epoch by epoch."""
+        query = "SELECT figures, epoch, seconds FROM epochs WHERE key = ? ORDER BY epoch"
         with self._open() as file:
-            rows = file.execute("SELECT figures FROM epochs WHERE key = ? ORDER BY epoch", (key,)).fetchall()
-        return [self._value(figures) for (figures,) in rows]
+            rows = file.execute(query, (key,)).fetchall()
+        with self._intact():
+            return [epoch_in(figures, key, epoch, seconds) for figures, epoch, seconds in rows]
 
-    def _value(self, text: str) -> dict[str, Any]:
+    @contextlib.contextmanager
+    def _intact(self) -> Iterator[None]:
         try:
-            value: dict[str, Any] = json.loads(text)
+            yield
         except ValueError as error:
-            raise StoreError(
-                f"results in {self.path} are damaged ({error}); move the file away to start over"
-            ) from error
-        return value
+            raise damaged(self.path, str(error)) from error
 
     def seconds(self, key: str) -> float:
         """How long the epochs of a run took."""
         with self._open() as file:
             return float(file.execute("SELECT TOTAL(seconds) FROM epochs WHERE key = ?", (key,)).fetchone()[0])
+
+
+def damaged(path: Path, why: str) -> StoreError:
+    """The error for a store that cannot be read as it was written."""
+    return StoreError(
+        f"results in {path} are damaged ({why}); run the same comparison again with this file: what is damaged runs "
+        "again, and nothing else"
+    )
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error is about the contents of the file, not about access to it."""
+    words = ("not a database", "malformed", "unsupported file format", "Could not decode")
+    return any(word in str(error) for word in words)
+
+
+def _epoch_row(key: str, one: Epoch) -> tuple[str, int, str, float]:
+    seconds = float(one.seconds)
+    return key, one.number, sealed(_text(one.figures), key, one.number, seconds), seconds
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("it is not a JSON object")
+    return value
 
 
 def _text(value: Mapping[str, Any]) -> str:
@@ -304,7 +370,7 @@ def _devices(file: sqlite3.Connection) -> dict[str, str]:
 def _is_abandoned(host: str, pid: int, born: str, seen: float) -> bool:
     """Whether the process that claimed a run has ended: known for this machine, assumed after silence on another."""
     if host != socket.gethostname():
-        return time.time() - seen > _SIGN_OF_LIFE
+        return abs(time.time() - seen) > _SIGN_OF_LIFE  # a clock that was set back must not make it wait for hours
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -315,8 +381,9 @@ def _is_abandoned(host: str, pid: int, born: str, seen: float) -> bool:
 
 
 def _birth_of(pid: int) -> str:
-    """The start time of a process, if the system reports it."""
+    """The start time of a process, if the system reports it; empty for one that has ended and is still listed."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if state in ("Z", "X") else others[18]
     except (OSError, IndexError):
         return ""

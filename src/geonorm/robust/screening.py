@@ -143,9 +143,10 @@ class Screening(Result):
             path: of the page.
             batches: the same batches again, in the same order, for small pictures of the samples if these are images.
         """
+        from ..html.whole import write_whole
         from .screen_page import page
 
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page(self, batches), encoding="utf-8")
+        write_whole(path, page(self, batches))
         return path

@@ -219,11 +219,12 @@ class Diagnosis(Result):
 
     def to_html(self, path: str | Path) -> Path:
         """Write one self-contained page, and return its path."""
+        from ...html.whole import write_whole
         from .page import page
 
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page(self), encoding="utf-8")
+        write_whole(path, page(self))
         return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ...html.whole import write_whole
 from ..results import Comparison
 from . import plots, tables
 from .contents import Contents, gather
@@ -33,8 +34,8 @@ def write(comparison: Comparison | Contents, folder: str | Path, baseline: str |
         ("tex", tables.latex(contents)),
         ("csv", tables.csv(contents)),
     ):
-        (folder / f"table.{ending}").write_text(text, encoding="utf-8")
+        write_whole(folder / f"table.{ending}", text)
     path = folder / "report.html"
-    path.write_text(page(contents), encoding="utf-8")
+    write_whole(path, page(contents))
     plots.draw(contents, folder)
     return path

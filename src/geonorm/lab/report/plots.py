@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...html.palette import TEXT, Look, line_style, looks
 from ...html.result import figure
+from ...html.whole import replacing
 from ..extras import require
 from .contents import Contents, costs
 from .series import View, exponents, is_flat, learning
@@ -38,7 +39,8 @@ def draw(contents: Contents, folder: Path) -> None:
                 if picture is None:
                     path.unlink(missing_ok=True)  # of an earlier report
                     continue
-                picture.savefig(path, dpi=150, metadata={"Date": None} if ending == "svg" else None)
+                with replacing(path) as temporary:
+                    picture.savefig(temporary, dpi=150, metadata={"Date": None} if ending == "svg" else None)
                 picture.set_layout_engine("none")  # keep the layout: writing the second file takes half the time
 
 

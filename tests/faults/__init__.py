@@ -1,0 +1,1 @@
+"""Faults injected under load: kills, full disks, damaged files; what survives is counted."""
