@@ -7,6 +7,7 @@ import torch
 
 from geonorm.functional import center, center_with_info, segment_center, segment_spread, spread
 from helpers.slow_cases import slow_except
+from helpers.torch_versions import needs_torch
 
 X = torch.randn(4, 3, 50, generator=torch.Generator().manual_seed(0))
 PHI = torch.tensor([1.3, 2.0, 3.1])
@@ -82,6 +83,7 @@ def test_spread_with_dynamic_shapes() -> None:
         torch.testing.assert_close(compiled(X), f(X))
 
 
+@needs_torch("2.13", "functions of torch.func inside a compiled graph")
 @pytest.mark.parametrize("phi", slow_except([2.0], [1.0, 1.5, 2.0]))
 def test_transforms_inside_a_compiled_graph(phi: float) -> None:
     """Dynamo overlooks that the direct input of torch.func.grad needs a gradient."""

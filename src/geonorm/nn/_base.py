@@ -198,7 +198,7 @@ class NormLayer(nn.Module):
         ``whole``: the layer's own input, if this one is a view of it; the output has its shape.
         """
         given = self._phi()
-        phi, learned = (given.offset, given[1:]) if isinstance(given, LearnedPhi) else (given, None)
+        phi, learned = (given.offset, given.constants) if isinstance(given, LearnedPhi) else (given, None)
         rule = self._rule(guard, learned)
         if element_weight is None and not torch.compiler.is_compiling():
             own, start = self._parameters, given if isinstance(given, float) else 0.0

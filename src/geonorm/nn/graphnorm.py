@@ -115,7 +115,7 @@ class AugGraphNorm(NormLayer):
         if batch is None:
             batch, batch_size = torch.zeros(len(x), dtype=torch.int64, device=x.device), 1
         given = self._phi()
-        phi, learned = (given.offset, given[1:]) if isinstance(given, LearnedPhi) else (given, None)
+        phi, learned = (given.offset, given.constants) if isinstance(given, LearnedPhi) else (given, None)
         return aug_norm_impl(
             x,
             None,

@@ -10,8 +10,6 @@ from torch.nn import Parameter
 
 from .grouping import Axes, Grouping, Segments
 
-_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # torch 2.6 has only the latter
-
 
 def can_read_values(*values: Tensor | None) -> bool:
     """Whether Python may read the values of these tensors.
@@ -32,7 +30,7 @@ def _is_opaque(value: Tensor) -> bool:
 
 def exports_to_onnx() -> bool:
     """Whether the graph being traced is for ONNX, which has fewer operators than torch."""
-    return _is_exporting() and torch.onnx.is_in_onnx_export()
+    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
 
 
 def check_exponent(phi: Tensor) -> None:

@@ -29,6 +29,11 @@ class LearnedPhi(NamedTuple):
     high: float
     start: float
 
+    @property
+    def constants(self) -> tuple[float, float, float]:
+        """All but the offset; a slice of a named tuple does not compile with torch 2.9."""
+        return self.low, self.high, self.start
+
     def value(self) -> Tensor:
         fraction: Tensor = _Sigmoid.apply(self.offset + self.start)  # type: ignore[no-untyped-call]
         return self.low + (self.high - self.low) * fraction
