@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..html.text import visible
 from ..introspect.progress import without_bars
 from .choices import parse_corruption, parse_evaluation
 from .data import Task, clipped, load
@@ -180,7 +181,7 @@ def _saved_state(path: Path, stored: int) -> dict[str, Any] | None:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # another kind of file, or damaged: repeat the epochs
-        warnings.warn(f"{path} cannot be read ({error}); its run starts over", stacklevel=2)
+        warnings.warn(f"{path} cannot be read ({visible(str(error))}); its run starts over", stacklevel=2)
         return None
     if not isinstance(state, dict) or state.get("done", math.inf) > stored:
         warnings.warn(f"{path} belongs to another results file; its run starts over", stacklevel=2)
