@@ -116,7 +116,7 @@ def _state_dict(path: Path) -> dict[str, Any]:
     except OSError:
         raise
     except Exception as error:  # for a broken file the unpickler can raise anything
-        if "GLOBAL" in str(error) or "Unsupported class" in str(error):
+        if would_run_code(error):
             raise ValueError(
                 f"expected {path} to hold tensors only (got something that would run code); save model.state_dict()"
             ) from error
@@ -127,6 +127,11 @@ def _state_dict(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"expected a state_dict in {path} (got {type(found).__name__})")
     return found
+
+
+def would_run_code(error: Exception) -> bool:
+    """Whether ``torch.load`` refused a file because it holds more than tensors and plain values."""
+    return "GLOBAL" in str(error) or "Unsupported class" in str(error)
 
 
 def load_batches(spec: str) -> Iterable[Any]:

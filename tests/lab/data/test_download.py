@@ -58,6 +58,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with contextlib.suppress(ConnectionError):
                 while True:
                     self.wfile.write(bytes(1 << 16))
+            return
         if content is None:
             self.send_error(404)
             return

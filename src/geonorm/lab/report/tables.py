@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...html.text import table
+from ...html.text import table, visible
 from ..results import Column, mean_and_deviation
 from ..statistics import Difference
 from .contents import Contents, costs, step
@@ -140,8 +140,12 @@ def csv(contents: Contents) -> str:
 
 
 def _no_formula(text: str) -> str:
-    """A name that a spreadsheet does not compute: with an apostrophe before what would start a formula."""
-    return f"'{text}" if text[:1] in tuple("=+-@\t\r\n") else text
+    """A name that a spreadsheet does not compute: with an apostrophe before what would start a formula.
+
+    A carriage return is spelled out, because the writer of this Python leaves it bare, and it may start a row.
+    """
+    text = visible(text)
+    return f"'{text}" if text[:1] in tuple("=+-@\t\n") else text
 
 
 def _lines(contents: Contents, style: _Style) -> list[list[str]]:
