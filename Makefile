@@ -12,9 +12,11 @@ TORCH  := .venv-torch-$(VERSION)
 TESTS  ?=
 STUDY  ?=
 OPTIONS ?=
+# Instruction sets that the kernels are checked for under sanitizers: those that this machine has.
+WIDE   := avx2 $(shell grep -qsw avx512vl /proc/cpuinfo && echo avx512)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-compat test-triton test-torch test-native-asan test-arm test-gpu test-faults lint bench reproduce docs dist setup clean
+.PHONY: help run test test-full test-compat test-triton test-torch test-native-asan test-native-tsan test-arm test-gpu test-faults lint bench reproduce docs dist setup clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,11 +43,22 @@ test-torch: $(if $(VERSION),$(TORCH)/.ready)  ## the quick tests with another to
 	@test -n "$(VERSION)" || { echo "test-torch: expected a version of torch, such as VERSION=2.9.1 (got none)" >&2; exit 2; }
 	$(TORCH)/bin/python -m benchmarks.torch_versions $(TESTS)
 
-test-native-asan: $(TOOLS)  ## 20,000 native calls under AddressSanitizer and UBSan
-	$(BIN)/python src/geonorm/csrc/build.py --sanitize --only avx2 --out build/libgeonorm-asan.so
-	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=src \
-	$(BIN)/python tests/helpers/native_fuzz.py build/libgeonorm-asan.so 20000
+test-native-asan: $(TOOLS)  ## 20,000 native calls by two threads at once under AddressSanitizer and UBSan
+	@for isa in $(WIDE); do \
+		$(BIN)/python src/geonorm/csrc/build.py --sanitize address --only $$isa --out build/libgeonorm-asan.so && \
+		LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=src \
+		$(BIN)/python tests/helpers/native_fuzz.py build/libgeonorm-asan.so 20000 --threads 2 || exit 1; \
+	done
+
+# Without random addresses, which ThreadSanitizer does not take everywhere. It sees the kernels, and not Python and torch.
+test-native-tsan: $(TOOLS)  ## 20,000 native calls by two threads at once under ThreadSanitizer
+	@for isa in $(WIDE); do \
+		$(BIN)/python src/geonorm/csrc/build.py --sanitize thread --only $$isa --out build/libgeonorm-tsan.so && \
+		LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libtsan.so)" TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
+		PYTHONPATH=src setarch -R \
+		$(BIN)/python tests/helpers/native_fuzz.py build/libgeonorm-tsan.so 20000 --threads 2 --own-pool || exit 1; \
+	done
 
 test-arm: $(ARM)/.ready  ## the kernels for 64-bit ARM, cross-compiled, in an emulator; on Debian, ten minutes
 	OMP_NUM_THREADS=1 $(ARM)/python -m pytest -p no:cacheprovider -m "not slow" $(or $(TESTS),tests/ops/cpu/test_normalize.py tests/ops/cpu/test_statistics.py tests/functional/test_center.py)
@@ -95,7 +108,7 @@ $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/geonorm/csrc/*)
 $(TOOLS): $(READY)
 	@echo "Installing the tools for tests and checks (once; about a minute) ..."
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,lab,test,compat,lint,docs,dist]"
-	$(BIN)/pip install --quiet --no-deps pytorchcv # it depends on torchvision, which the models in the tests do not need
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps pytorchcv # it depends on torchvision, which the models in the tests do not need
 	@touch $@
 
 # A separate environment, because a partly working torchvision breaks other packages.

@@ -76,7 +76,7 @@ def test_errors_are_one_line_that_helps(
     torch.save(nn.Linear(3, 2).state_dict(), here / "other.pt")
     torch.save(nn.Linear(3, 2), here / "code.pt")
     assert main(["diagnose", *arguments]) == 1
-    told = capsys.readouterr().err
+    told = capsys.readouterr().err.removeprefix("running the code in some_model.py\n")
     assert told.startswith("geonorm: ")
     assert words in told
 
@@ -109,17 +109,39 @@ def test_a_corrupt_state_is_called_corrupt(here: Path, capsys: pytest.CaptureFix
     said = capsys.readouterr().err
     assert "broken.pt" in said
     assert "corrupt" in said
-    assert said.count("\n") == 1
+    assert said.count("\n") == 2  # the first says whose code runs
 
 
 def test_functions_that_print_or_raise(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("talks.py").write_text("import torch\nprint('loaded')\ndef make():\n    return torch.nn.Linear(4, {}[0])\n")
     arguments = ["--input-shape", "4", "--json"]
     assert main(["diagnose", "--model", "talks.py:make", *arguments]) == 1
-    assert capsys.readouterr() == ("", "loaded\ngeonorm: talks.py:make raised KeyError: 0 (talks.py, line 4)\n")
+    announced = "running the code in talks.py\n"
+    assert capsys.readouterr() == (
+        "",
+        f"{announced}loaded\ngeonorm: talks.py:make raised KeyError: 0 (talks.py, line 4)\n",
+    )
     Path("talks.py").write_text("import torch\nprint('loaded')\ndef make():\n    return torch.nn.Linear(4, 2)\n")
     assert main(["diagnose", "--model", "talks.py:make", *arguments]) == 0
     assert "findings" in json.loads(capsys.readouterr().out)
+
+
+def test_code_is_announced_before_it_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once for each file or module, on stderr: a model is code, and somebody else may have written it."""
+    code = "import sys, torch\nprint('it runs', file=sys.stderr)\ndef make():\n    return torch.nn.Linear(4, 2)\n"
+    for name in ("a_strangers.py", "a_strangers_module.py"):
+        Path(name).write_text(code)
+    for where in ("a_strangers.py", "a_strangers_module"):
+        assert main(["diagnose", "--model", f"{where}:make", "--input-shape", "4", "--json"]) == 0
+        said = capsys.readouterr()
+        assert said.err.splitlines() == [f"running the code in {where}", "it runs"]
+        assert "findings" in json.loads(said.out)
+
+
+@pytest.mark.parametrize("model", ["nowhere.py:make", "no_such_module:make", "no_such_package.module:make"])
+def test_what_is_not_there_is_not_announced(here: Path, capsys: pytest.CaptureFixture[str], model: str) -> None:
+    assert main(["diagnose", "--model", model, "--input-shape", "4"]) == 1
+    assert "running" not in capsys.readouterr().err
 
 
 def test_batches_that_are_none_are_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

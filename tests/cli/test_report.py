@@ -9,6 +9,8 @@ import pytest
 
 from geonorm.cli import main
 from geonorm.lab import Comparison, Store
+from helpers.fake_comparison import fake_comparison
+from helpers.hostile_names import CONTROLS, uncontrolled
 
 
 def test_one_comparison_with_the_whole_page(here: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +71,21 @@ def test_no_results(here: Path, capsys: pytest.CaptureFixture[str], arguments: l
     assert main(["report", *arguments]) == 1
     assert words in capsys.readouterr().err
     assert not Path("nothing.sqlite").exists()
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_store_of_a_stranger_does_not_control_the_terminal(
+    here: Path, capsys: pytest.CaptureFixture[str], quick_reports: list[tuple[Path, str | None]], name: str
+) -> None:
+    fake_comparison(
+        here / "r.sqlite", ["bn", name], lambda *of: 0.9, corruptions=["clean", f"{name}1"], model=f"{name}2", seeds=2
+    )
+    assert main(["report", "r.sqlite"]) == 0
+    assert main(["report", "r.sqlite", "--json"]) == 0
+    assert main(["report", f"{name.replace(chr(47), '')}.sqlite"]) == 1
+    said = capsys.readouterr()
+    uncontrolled(said.out)
+    uncontrolled(said.err)
 
 
 def test_results_are_read_once(

@@ -54,7 +54,7 @@ def test_the_table_is_printed_and_the_page_has_pictures(here: Path, capsys: pyte
     assert said.out.startswith("2 of 100 samples look broken: 1 not finite, 1 too large.\n")
     assert "17 " in said.out
     assert "Page: out/screen.html" in said.out
-    assert said.err == "making the model\n"
+    assert said.err == "running the code in images.py\nmaking the model\n"
     page = (here / "out" / "screen.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "data:image/png" in page  # a generator is made again for them
@@ -94,7 +94,7 @@ def test_errors_are_one_line_that_helps(
     here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     assert main(["screen", *arguments]) == 1
-    told = capsys.readouterr().err.replace("making the model\n", "")
+    told = capsys.readouterr().err.removeprefix("running the code in images.py\n").replace("making the model\n", "")
     assert told.startswith("geonorm: ")
     assert told.count("\n") == 1
     assert words in told

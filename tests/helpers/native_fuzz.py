@@ -1,14 +1,18 @@
 """Calls of the native kernels with random sizes, strides, alignments, dtypes and values, for a sanitized build.
 
-``make test-native-asan`` builds the library with AddressSanitizer and UBSan and runs this. Buffers given to the kernels
-are cut to size by malloc, so that one element too far is noticed. Run as a script.
+``make test-native-asan`` builds the library with AddressSanitizer and UBSan and runs this, ``make test-native-tsan``
+with ThreadSanitizer. Buffers given to the kernels are cut to size by malloc, so that one element too far is noticed.
+Several threads call at once. Run as a script.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,9 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 def shape_of(rng: random.Random) -> tuple[int, ...]:
     rank = rng.choice([1, 2, 2, 3, 4])
+    if rng.random() < 0.1:  # worth several threads
+        limit = {1: 40_000, 2: 300, 3: 44, 4: 16}[rank]
+        return tuple(rng.randint(limit // 2, limit) for _ in range(rank))
     limit = {1: 3000, 2: 70, 3: 20, 4: 9}[rank]
     return tuple(rng.choice([1, 2, 3, rng.randint(1, limit)]) for _ in range(rank))
 
@@ -132,16 +139,21 @@ def calls(rng: random.Random, of: Inputs, groups: Grouping, rule: Rule, wide: to
 
 def in_parts(rng: random.Random, of: Inputs, groups: Alone, rule: Rule) -> int:
     """Measure, sweep, write, add up, spread out: as many native calls as it takes."""
-    global _parts
-    before = _parts
+    before = _counted.parts
     result = choose.normalize(of, groups, rule)
     grad = torch.randn(of.x.shape, dtype=torch.float64).to(of.x.dtype)
     needs = tuple(isinstance(value, torch.Tensor) and rng.random() < 0.8 for value in of)
     choose.normalize_backward(Incoming(grad), of, groups, rule, result.saved, needs)
-    return _parts - before
+    return _counted.parts - before
 
 
-_parts = 0
+class Counted(threading.local):
+    """Native calls of this thread."""
+
+    parts = 0
+
+
+_counted = Counted()
 
 
 def count_parts() -> None:
@@ -150,8 +162,7 @@ def count_parts() -> None:
         call = getattr(library, name)
 
         def counted(*args: Any, call: Any = call, **options: Any) -> Any:
-            global _parts
-            _parts += 1
+            _counted.parts += 1
             return call(*args, **options)
 
         setattr(library, name, counted)
@@ -174,19 +185,38 @@ def moments(rng: random.Random) -> int:
     return 1
 
 
-def main() -> int:
-    """``native_fuzz.py [library] [calls] [seed]``"""
-    if len(sys.argv) > 1:
-        library._PATH = Path(sys.argv[1])
-    wanted, seed = int(sys.argv[2]) if len(sys.argv) > 2 else 20_000, int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    rng = random.Random(seed)
-    torch.manual_seed(seed)
-    assert choose.has_kernels(), choose.describe()
-    count_parts()
-    done = 0
+def many_calls(seed: int, wanted: int) -> tuple[int, int]:
+    """So many native calls of one thread; their number, and how many of them were parts of jobs."""
+    rng, done = random.Random(seed), 0
     while done < wanted:
         done += one_call(rng) + moments(rng)
-    print(f"{done} native calls, {_parts} of them parts of jobs, no complaint")
+    return done, _counted.parts
+
+
+def main() -> int:
+    """Call the kernels, and say how often."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("library", type=Path)
+    parser.add_argument("calls", type=int)
+    parser.add_argument(
+        "--seed", type=int, default=0, help="with several threads the values also depend on their order"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="that call at once")
+    parser.add_argument(
+        "--own-pool", action="store_true", help="no OpenMP: ThreadSanitizer does not see how its threads wait"
+    )
+    chosen = parser.parse_args()
+    library._PATH = chosen.library
+    if chosen.own_pool:
+        library._openmp = lambda: None
+    torch.manual_seed(chosen.seed)
+    assert choose.has_kernels(), choose.describe()
+    count_parts()
+    each = -(-chosen.calls // chosen.threads)
+    with ThreadPoolExecutor(chosen.threads) as callers:
+        counts = callers.map(lambda k: many_calls(chosen.seed + k, each), range(chosen.threads))
+        done, parts = (sum(numbers) for numbers in zip(*counts, strict=True))
+    print(f"{done} native calls by {chosen.threads} threads, {parts} of them parts of jobs, no complaint")
     return 0
 
 

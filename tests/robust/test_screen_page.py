@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from geonorm.robust import Screening, screen
 from helpers import chromium
+from helpers.hostile_names import HTML, harmless, same_skeleton
 
 
 def images(number: int = 200, side: int = 16, channels: int = 3) -> Tensor:
@@ -67,6 +68,17 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     text = screen(model, x).to_html(tmp_path / "page.html", x).read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert" in text
+
+
+@pytest.mark.parametrize("name", HTML)
+def test_no_name_adds_an_element(tmp_path: Path, name: str) -> None:
+    pages = []
+    for one in (name, harmless(name)):
+        model = nn.Sequential()
+        model.add_module(one.replace(".", ""), nn.BatchNorm2d(3))
+        path = screen(model, broken_images()).to_html(tmp_path / "page.html", broken_images())
+        pages.append(path.read_text(encoding="utf-8"))
+    same_skeleton(*pages)
 
 
 @pytest.mark.skipif(chromium.PROGRAM is None, reason="no Chromium here; apt-get install chromium")

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from ..html.text import visible
 from .help_format import HelpFormatter, headings_bold
 from .terminal import fitted, in_color, is_terminal, terminal_width
 
@@ -52,6 +53,7 @@ class Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Help and errors, fitted to a terminal."""
+        message = visible(message or "")
         if message and file is not None and is_terminal(file):
             message = fitted(message, terminal_width())
             message = headings_bold(message) if in_color(file) else message

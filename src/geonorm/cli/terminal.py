@@ -9,6 +9,8 @@ import sys
 import textwrap
 from typing import IO, Any
 
+from ..html.text import visible
+
 _STYLES = {"bold": "1", "good": "1;32", "warning": "1;33", "error": "1;31"}
 _LEAST = 40  # columns: a narrower terminal breaks lines itself
 _GAP = re.compile(r"\S {2,}(?=\S)")  # between two columns of a table
@@ -67,8 +69,8 @@ def _fitted_line(line: str, width: int) -> list[str]:
 
 
 def show(text: str, stream: IO[str] | None = None, style: str | None = None, **options: Any) -> None:
-    """Print a text, by default on stdout: fitted and in colour where that is a terminal."""
-    stream = sys.stdout if stream is None else stream
+    """Print a text, by default on stdout: fitted and in colour where that is a terminal, which it cannot control."""
+    stream, text = sys.stdout if stream is None else stream, visible(text)
     if is_terminal(stream):
         text = fitted(text, terminal_width())
         if style is not None:  # line by line: a pager keeps no colour beyond a line

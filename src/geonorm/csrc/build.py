@@ -22,7 +22,10 @@ WARNINGS = ["-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized"
 COMMON = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS]
 # Neither -fno-* changes a result: errno and the floating-point exception flags are never read.
 FAST = ["-O2", "-fno-math-errno", "-fno-trapping-math"]
-SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+SANITIZE = {  # by what they look for: wrong addresses and undefined behaviour, or races between threads
+    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "thread": ["-fsanitize=thread"],
+}
 SETS: dict[str, list[str]] = {
     "baseline": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
@@ -59,11 +62,11 @@ def is_fresh(target: Path) -> bool:
     return target.exists() and target.stat().st_mtime > newest
 
 
-def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None, portable: bool = True) -> None:
+def build(target: Path = TARGET, sanitize: str = "", only: str | None = None, portable: bool = True) -> None:
     """Compile into ``target``; raises if there is no compiler or it fails.
 
     For all instruction sets, among which the library chooses when it is loaded; if not ``portable``, for those of this
-    machine, which takes less time; or ``only`` for one.
+    machine, which takes less time; or ``only`` for one. ``sanitize``: a key of ``SANITIZE``.
     """
     cxx = compiler()
     if cxx is None:
@@ -71,7 +74,7 @@ def build(target: Path = TARGET, sanitize: bool = False, only: str | None = None
     several = target_machine(cxx) in ("x86_64", "amd64") and only is None
     names = (list(SETS) if portable else own_sets(cxx)) if several else ["baseline"]
     sets = {name: SETS[only or name] for name in names}
-    flags = COMMON + (SANITIZE if sanitize else FAST)
+    flags = COMMON + (["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZE[sanitize]] if sanitize else FAST)
     there = [f"-DGEONORM_HAS_{name.upper()}" for name in sets]
     with tempfile.TemporaryDirectory() as folder:
         # Decisions in entry.cpp must be the same on all machines, so it is compiled without fused multiply-add.
@@ -101,7 +104,9 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=TARGET)
-    parser.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UBSan")
+    parser.add_argument(
+        "--sanitize", choices=list(SANITIZE), default="", help="with AddressSanitizer and UBSan, or TSan"
+    )
     parser.add_argument("--only", choices=list(SETS), help="only for this instruction set; builds faster")
     chosen = parser.parse_args()
     build(chosen.out, chosen.sanitize, chosen.only)

@@ -73,10 +73,11 @@ static int64_t threads_for(const Job& job) {
 }
 
 // GCC's OpenMP, if torch has loaded it: its threads often spin for a while after torch's own work, and would compete with
-// other threads. A forked child must not use it: it does not have its parent's threads.
+// other threads. A forked child must not use it: it does not have its parent's threads. Atomic, because two threads of
+// Python may load the library at the same time.
 typedef void (*Parallel)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
-static Parallel openmp = nullptr;
-static pid_t openmp_process = 0;
+static std::atomic<Parallel> openmp{nullptr};
+static std::atomic<pid_t> openmp_process{0};
 
 struct Shared {
     std::atomic<int64_t> next;
@@ -86,13 +87,14 @@ struct Shared {
 };
 
 static void run_chunks(int64_t chunks, int64_t threads, void (*work)(void*, int64_t), void* context) {
-    if (!openmp || openmp_process != getpid()) return Pool::own().run(chunks, threads, work, context);
+    const Parallel parallel = openmp.load();
+    if (!parallel || openmp_process.load() != getpid()) return Pool::own().run(chunks, threads, work, context);
     Shared shared = {{0}, chunks, work, context};
     auto share = [](void* p) {
         Shared& s = *(Shared*)p;
         for (int64_t i; (i = s.next.fetch_add(1)) < s.chunks;) s.work(s.context, i);
     };
-    openmp(share, &shared, (unsigned)(threads < chunks ? threads : chunks), 0);
+    parallel(share, &shared, (unsigned)(threads < chunks ? threads : chunks), 0);
 }
 
 template <class F>

@@ -13,14 +13,17 @@ namespace geonorm {
 
 class Pool {
    public:
-    // The pool of this process. A forked child gets a new one: it does not have its parent's threads.
+    // The pool of this process. A forked child gets a new one: it does not have its parent's threads. Without a lock: a
+    // child that was forked while another thread held it would wait forever.
     static Pool& own() {
-        static std::mutex guard;
-        static Pool* pool = nullptr;  // never freed: threads may wait in it until the process ends
-        static pid_t owner = 0;
-        std::lock_guard<std::mutex> lock(guard);
-        if (!pool || owner != getpid()) pool = new Pool, owner = getpid();
-        return *pool;
+        static std::atomic<Pool*> current{nullptr};  // never freed: threads may wait in it until the process ends
+        Pool* found = current.load();
+        while (!found || found->process_ != getpid()) {
+            Pool* made = new Pool;
+            if (current.compare_exchange_strong(found, made)) return *made;
+            delete made;  // another thread was faster; `found` is its pool
+        }
+        return *found;
     }
 
     // work(context, chunk) for every chunk below `chunks`, by up to `threads` threads, this one included.
@@ -73,6 +76,7 @@ class Pool {
         for (int64_t i; (i = next_.fetch_add(1)) < chunks_;) work_(context_, i);
     }
 
+    const pid_t process_ = getpid();
     std::mutex busy_, mutex_;
     std::condition_variable wake_, done_;
     std::atomic<int64_t> next_{0};

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..html.text import visible
 from .extras import require
 
 
@@ -28,7 +29,7 @@ def say(line: str) -> None:
     if sys.stderr is None:  # print would write to stdout instead
         return
     with contextlib.suppress(BrokenPipeError):
-        print(line, file=sys.stderr, flush=True)
+        print(visible(line), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -51,7 +52,7 @@ def busy(what: str) -> Iterator[Callable[[str], None]]:
     columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TimeElapsedColumn())
     with rich.Progress(*columns, console=console(), transient=True, redirect_stdout=False) as bar:
         bar.add_task(what, total=None)
-        yield lambda line: bar.console.print(line, markup=False)
+        yield lambda line: bar.console.print(visible(line), markup=False)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import multiprocessing
 import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -16,11 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
+from .bars import say
 from .one_line_error import one_line_error
 
 
 def named_object(spec: str, option: str) -> Any:
-    """The object named by ``module:name`` or ``path/to/file.py:name``; modules in the current folder are found too."""
+    """The object named by ``module:name`` or ``path/to/file.py:name``; modules in the current folder are found too.
+
+    Loading runs the code there, which is said on stderr first: a recipe may name what its reader has not read.
+    """
     where, colon, name = spec.rpartition(":")
     if not colon or not where or not name:
         raise ValueError(f"expected {option} as module:function or file.py:function (got {spec!r})")
@@ -43,6 +48,7 @@ def named_object(spec: str, option: str) -> Any:
 @lru_cache
 def _file(path: Path, changed: int) -> ModuleType:
     """A file as a module, run once unless it changes; as for a script, modules in its folder are found."""
+    _announce(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
     _find_modules_in(str(path.parent))
     located = importlib.util.spec_from_file_location(path.stem, path)
     assert located is not None
@@ -55,7 +61,15 @@ def _file(path: Path, changed: int) -> ModuleType:
 
 def _module(name: str) -> ModuleType:
     _find_modules_in("")
+    package = name.partition(".")[0]  # looking for the module itself would run its package
+    if name not in sys.modules and importlib.util.find_spec(package) is not None:
+        _announce(name)
     return importlib.import_module(name)
+
+
+def _announce(what: str | Path) -> None:
+    if multiprocessing.parent_process() is None:  # the first process has said it
+        say(f"running the code in {what}")
 
 
 def _others(found: Any) -> str:
@@ -102,7 +116,7 @@ def _state_dict(path: Path) -> dict[str, Any]:
     except OSError:
         raise
     except Exception as error:  # for a broken file the unpickler can raise anything
-        if "GLOBAL" in str(error) or "Unsupported class" in str(error):
+        if would_run_code(error):
             raise ValueError(
                 f"expected {path} to hold tensors only (got something that would run code); save model.state_dict()"
             ) from error
@@ -113,6 +127,11 @@ def _state_dict(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"expected a state_dict in {path} (got {type(found).__name__})")
     return found
+
+
+def would_run_code(error: Exception) -> bool:
+    """Whether ``torch.load`` refused a file because it holds more than tensors and plain values."""
+    return "GLOBAL" in str(error) or "Unsupported class" in str(error)
 
 
 def load_batches(spec: str) -> Iterable[Any]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ..html.text import visible
 from .bars import console, is_watched, say
 from .extras import require
 from .recipe import AXES, Run
@@ -181,7 +182,7 @@ def clock(seconds: float | None) -> str:
 
 def _name(run: Run, differs: Sequence[str]) -> str:
     parts = [f"{name} {run[name]}" if name in ("seed", "fold") else run[name] for name in differs]
-    return ", ".join(parts) or run["norm"]
+    return visible(", ".join(parts) or run["norm"])
 
 
 def _loss(standing: RunProgress) -> str:

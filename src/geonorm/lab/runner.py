@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..html.text import visible
 from ..html.whole import replacing
 from ..introspect.progress import without_bars
 from .choices import parse_corruption, parse_evaluation
@@ -24,7 +25,7 @@ from .ddp_team import Team
 from .devices import check_device, described, repeatable
 from .evaluate import check_evaluation, evaluate
 from .factories import as_task, is_own, with_norm
-from .loading import named_object
+from .loading import named_object, would_run_code
 from .models import create_model
 from .models.parts import MakeNorm
 from .one_line_error import one_line_error
@@ -185,7 +186,8 @@ def _saved_state(path: Path, stored: int) -> dict[str, Any] | None:
             raise ValueError(f"the checksum of its {bad} does not fit")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # another kind of file, or damaged: repeat the epochs
-        warnings.warn(f"{path} cannot be read ({error}); its run starts over", stacklevel=2)
+        reason = "it holds something that would run code" if would_run_code(error) else visible(str(error))
+        warnings.warn(f"{path} cannot be read ({reason}); its run starts over", stacklevel=2)
         return None
     if not isinstance(state, dict) or state.get("done", math.inf) > stored:
         warnings.warn(f"{path} belongs to another results file; its run starts over", stacklevel=2)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..html import notebook
 from ..html.result import Result, figure
+from ..html.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,7 +109,7 @@ class Screening(Result):
         lines += ["", f"Looked at {', '.join(self.layers) or 'nothing'}."]
         lines += [f"* {note}" for note in self.notes]
         lines += [f"* {name} was not looked at: {reason}" for name, reason in self.skipped.items()]
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
     def _repr_html_(self) -> str:
         """The headline, the samples with the highest scores, and the remarks, for a notebook."""

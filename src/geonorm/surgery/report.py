@@ -7,7 +7,7 @@ from html import escape
 from typing import NamedTuple
 
 from ..html import notebook
-from ..html.text import table
+from ..html.text import table, visible
 
 
 class Change(NamedTuple):
@@ -79,7 +79,7 @@ class Report:
             lines += ["", *table(("left", "kind", "reason"), self.left)]
         if notes:
             lines += ["", *[f"* {note}" for note in notes]]
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
     def __repr__(self) -> str:
         return f"<Report: {self.headline()}>"

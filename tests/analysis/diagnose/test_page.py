@@ -12,6 +12,7 @@ from torch import nn
 from geonorm.analysis import Diagnosis, diagnose
 from geonorm.lab.models import CifarResNet
 from helpers import chromium
+from helpers.hostile_names import HTML, harmless, same_skeleton
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,18 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     text = diagnose(model, torch.randn(32, 4)).to_html(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&amp;&quot;" in text
+
+
+@pytest.mark.parametrize("name", HTML)
+def test_no_name_adds_an_element(tmp_path: Path, name: str) -> None:
+    pages = []
+    for one in (name, harmless(name)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4))
+        model.add_module(one.replace(".", ""), nn.BatchNorm1d(4, momentum=0.0))
+        found = diagnose(model, torch.randn(32, 4))
+        pages.append(found.to_html(tmp_path / "page.html").read_text(encoding="utf-8") + found._repr_html_())
+    same_skeleton(*pages)
 
 
 def test_pages_of_healthy_and_of_empty_models(tmp_path: Path) -> None:

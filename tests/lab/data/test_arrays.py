@@ -39,3 +39,16 @@ def test_archives_and_objects_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.array([print], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match=r"not an \.npy file of numbers"):
         read_array(tmp_path / "b.npy", "Fetch it")
+
+
+@pytest.mark.parametrize("memory_map", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("<f8", (10**15,)), ("<f8", (2**62, 2**62)), ("|u1", (-5,)), ("<f8", (10**9, 10**9)), ("|V1000000000", (10**6,))],
+)
+def test_a_header_that_asks_for_too_much(tmp_path: Path, kind: str, shape: tuple[int, ...], memory_map: bool) -> None:
+    header = repr({"descr": kind, "fortran_order": False, "shape": shape}).encode().ljust(117) + b"\n"
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64))
+    with pytest.raises(DataError, match=r"not an \.npy file of numbers, or is damaged"):
+        read_array(path, "", memory_map)

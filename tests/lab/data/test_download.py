@@ -1,12 +1,16 @@
 """Downloads, from a server on this machine."""
 
+import contextlib
 import errno
 import hashlib
+import http.client
 import http.server
 import io
 import tarfile
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +30,8 @@ class Server(http.server.ThreadingHTTPServer):
         self.missing_bytes = 0
         self.silence = 0.0
         self.broken = False
+        self.redirect = ""
+        self.endless = False
 
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.server_port}/{name}"
@@ -40,6 +46,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         time.sleep(self.server.silence)
         if self.server.broken:
             self.send_error(500)
+            return
+        if self.server.redirect and self.path == "/set.tar.gz":
+            self.send_response(302)
+            self.send_header("Location", self.server.redirect)
+            self.end_headers()
+            return
+        if self.server.endless:
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    self.wfile.write(bytes(1 << 16))
             return
         if content is None:
             self.send_error(404)
@@ -163,6 +181,73 @@ def test_a_server_that_hangs(server: Server, tmp_path: Path, monkeypatch: pytest
     with pytest.raises(DataError, match=r"cannot download .*timed out.*check the network"):
         fetch(archive, tmp_path / "data")
     assert left_in(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize("to", ["https://127.0.0.1:9/x", "file:///etc/passwd", "ftp://127.0.0.1:9/x", "javascript:1"])
+def test_a_redirect_to_another_scheme_is_not_followed(server: Server, tmp_path: Path, to: str) -> None:
+    """The tests have no HTTPS: here any other scheme is the one that HTTP would be for our addresses."""
+    archive = offer(server, packed({"set/a": b"one"}))
+    server.redirect = to
+    with pytest.raises(DataError, match=r"cannot download .*(redirects to|disallowed|not allowed)"):
+        fetch(archive, tmp_path / "data")
+    assert left_in(tmp_path / "data") == []
+
+
+def test_from_https_to_http_is_refused() -> None:
+    request = urllib.request.Request("https://example.org/set.tar.gz")
+    handler = download._SameScheme()
+    with pytest.raises(urllib.error.URLError, match=r"redirects to 'http://example\.org/x', which"):
+        handler.redirect_request(request, io.BytesIO(), 302, "", http.client.HTTPMessage(), "http://example.org/x")
+    found = handler.redirect_request(
+        request, io.BytesIO(), 302, "", http.client.HTTPMessage(), "https://example.com/set.tar.gz"
+    )
+    assert found is not None
+    assert found.full_url == "https://example.com/set.tar.gz"
+
+
+def test_a_redirect_to_another_place_is_followed_and_checked(server: Server, tmp_path: Path) -> None:
+    archive = offer(server, packed({"set/a": b"one"}))
+    server.files["elsewhere"] = server.files["set.tar.gz"]
+    server.redirect = server.url("elsewhere")
+    assert (fetch(archive, tmp_path / "data") / "a").read_bytes() == b"one"
+    server.files["elsewhere"] = packed({"set/a": b"two"})
+    with pytest.raises(DataError, match="nothing was kept"):
+        fetch(archive, tmp_path / "other")
+
+
+def test_an_answer_that_does_not_end(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "_LARGEST", 4 << 20)
+    archive = offer(server, packed({"set/a": b"one"}))
+    server.endless = True
+    with pytest.raises(DataError, match=r"does not end after .*: nothing was kept"):
+        fetch(archive, tmp_path / "data")
+    assert left_in(tmp_path / "data") == []
+
+
+def a_terabyte(mode: str) -> bytes:
+    """An archive that claims to hold 1 TB."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        member = tarfile.TarInfo("set/a")
+        member.size = 1 << 40
+        archive.fileobj.write(member.tobuf() + bytes(1 << 20))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_an_archive_that_claims_a_terabyte(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "archive.tar").write_bytes(a_terabyte(mode))
+    with pytest.raises(DataError, match=r"more than 20 times its own size with 'set/a': not unpacked"):
+        unpack(tmp_path / "archive.tar", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_archive_made_to_fill_a_disk(tmp_path: Path) -> None:
+    """Many files of zeros, each small: together they count."""
+    (tmp_path / "archive.tar").write_bytes(packed({f"set/{i}": bytes(1 << 20) for i in range(64)}))
+    with pytest.raises(DataError, match="more than 20 times its own size"):
+        unpack(tmp_path / "archive.tar", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_another_process_was_faster(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from geonorm.lab.report.pictures import picture
 from geonorm.lab.report.verdict_text import paragraphs
 from helpers import chromium
 from helpers.fake_comparison import accuracies_around, fake_comparison
+from helpers.hostile_names import HTML, harmless, same_skeleton
 
 NORMS = ["none", "bn", "ln", "augbn(phi=1.5)", "diffphi", "robustbn", "median", "pop(kappa=4)"]
 OFFSET = "offset(share=0.1)"
@@ -95,6 +96,41 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     for number in ("", "1", "2", "3", "4"):
         assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&amp;&quot;" + number in text
     assert text.count("</script>") == 2  # the curves, and the page's own
+
+
+def named(folder: Path, name: str) -> Comparison:
+    """A comparison in which everything that has a name is named so."""
+    return fake_comparison(
+        folder / "r.sqlite",
+        ["bn", name],
+        lambda norm, corruption, seed: 0.9 + 0.01 * seed,
+        corruptions=["clean", f"{name}1"],
+        evaluations=["clean", f"{name}2"],
+        model=f"{name}3",
+        data=f"{name}4",
+        seeds=2,
+    )
+
+
+@pytest.mark.parametrize("name", HTML)
+def test_no_name_adds_an_element(tmp_path: Path, name: str) -> None:
+    """Whatever the names are, the page has the elements that it has with plain ones."""
+    pages = []
+    for number, one in enumerate((name, harmless(name))):
+        (tmp_path / str(number)).mkdir()
+        found = named(tmp_path / str(number), one)
+        pages.append(page_of(gather(found)))
+    same_skeleton(*pages)
+
+
+@pytest.mark.slow
+def test_no_name_breaks_a_report(tmp_path: Path) -> None:
+    """All files, pictures included: matplotlib takes a dollar sign for the beginning of a formula."""
+    for number, name in enumerate([*HTML, "a$b_{$", "$\\frac{$", "a" * 3000]):
+        (tmp_path / str(number)).mkdir()
+        written = report.write(named(tmp_path / str(number), name), tmp_path / str(number) / "report")
+        for drawn in written.parent.glob("*.svg"):
+            assert "<script" not in drawn.read_text(encoding="utf-8")
 
 
 def test_every_norm_has_a_picture() -> None:

@@ -14,6 +14,7 @@ from geonorm.lab.report import tables
 from geonorm.lab.report.contents import gather
 from geonorm.lab.statistics import difference, holm, summarize
 from helpers.fake_comparison import accuracies_around, fake_comparison
+from helpers.hostile_names import CONTROLS, FORMULAS, uncontrolled
 
 OFFSET = "offset(share=0.1)"
 LEVELS = {
@@ -81,6 +82,26 @@ def test_names_that_would_break_a_table(tmp_path: Path) -> None:
     assert r"a\_b\textbar{}c`d &" in latex
     assert r"100\%\&\{x\}\textbackslash{} &" in latex
     assert [row["norm"] for row in rows_of(found)] == names
+
+
+def test_no_name_is_a_formula(tmp_path: Path) -> None:
+    """A spreadsheet would compute it, and might run what it calls; numbers below zero stay numbers."""
+    found = fake_comparison(
+        tmp_path / "r.sqlite", ["bn", *FORMULAS], lambda norm, corruption, seed: 0.9 - 0.01 * (norm != "bn"), seeds=2,
+        corruptions=["clean", "=1+1"], evaluations=["clean", "a\r=1"],
+    )  # fmt: skip
+    rows = list(csv.reader(io.StringIO(tables.csv(gather(found)), newline="")))
+    cells = {cell for row in rows for cell in row if cell[:1] in tuple("=+-@\t\r")}
+    assert all(math.isfinite(float(cell)) for cell in cells), "everything else is a number"
+    assert "-1.0000" in cells
+    assert {row[0] for row in rows[1:]} == {"bn", *[f"'{name}" for name in FORMULAS if name[0] != "\r"], "\\r=1"}
+
+
+def test_no_name_controls_the_terminal(tmp_path: Path) -> None:
+    found = fake_comparison(
+        tmp_path / "r.sqlite", ["bn", *CONTROLS], lambda norm, corruption, seed: 0.9 + 0.001 * seed, seeds=2
+    )
+    uncontrolled(tables.text(gather(found)))
 
 
 def test_lost_and_missing_runs(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ...html import notebook
 from ...html.result import Result, figure, plain
+from ...html.text import visible
 from ..activation_effect import ActivationEffect
 from ..batch_width import BatchWidth
 from ..behaviour import percent
@@ -173,7 +174,7 @@ class Diagnosis(Result):
             write.line("")
         for name, reason in self.missing.items():
             write.line(f"* {name} failed: {reason}")
-        return "\n".join(write.lines).rstrip()
+        return visible("\n".join(write.lines).rstrip())
 
     def _repr_html_(self) -> str:
         """The findings, for a notebook."""

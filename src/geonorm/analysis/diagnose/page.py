@@ -139,10 +139,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], links: Sequence[s
     for r, row in enumerate(rows):
         cells = []
         for c, value in enumerate(row):
-            text = escape(shown(value))
+            said = shown(value)
+            text = escape(said)
             if c == 0 and r < len(links):
                 text = f'<a href="#{links[r]}">{text}</a>'
-            kind = "number" if numeric[c] else "name" if c == 0 else "long" if len(text) > 40 else ""
+            kind = "number" if numeric[c] else "name" if c == 0 else "long" if len(said) > 40 else ""
             key = "" if value is None else str(float(value)) if numeric[c] else str(value)
             cells.append(Cell(text, key, kind))
         lines.append(cells)

@@ -10,16 +10,29 @@ import ssl
 import tarfile
 import tempfile
 import urllib.error
+import urllib.parse
 import urllib.request
 import zlib
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..bars import downloading
 from .errors import DataError
 
 _CHUNK = 1 << 20
 _TIMEOUT = 60.0
+_LARGEST = 4 << 30  # bytes; CIFAR-10-C has 2.9 GB
+_EXPANDS = 20  # times the size of its archive: more than images do, and much less than an archive made to fill a disk
+
+
+class _SameScheme(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect to another host, since the checksum decides, but never from HTTPS to anything weaker."""
+
+    def redirect_request(self, req: urllib.request.Request, *rest: Any) -> urllib.request.Request | None:
+        url: str = rest[-1]
+        if urllib.parse.urlsplit(url).scheme != urllib.parse.urlsplit(req.full_url).scheme:
+            raise urllib.error.URLError(f"it redirects to {url!r}, which is not followed")
+        return super().redirect_request(req, *rest)
 
 
 class Archive(NamedTuple):
@@ -109,7 +122,8 @@ def _download(archive: Archive, file: Path) -> str:
     """Write the file; returns its checksum."""
     checksum = hashlib.new(archive.algorithm, usedforsecurity=False)
     try:
-        with urllib.request.urlopen(archive.url, timeout=_TIMEOUT) as answer, file.open("wb") as out:
+        opener = urllib.request.build_opener(_SameScheme)
+        with opener.open(archive.url, timeout=_TIMEOUT) as answer, file.open("wb") as out:
             length = int(answer.headers.get("Content-Length") or 0)
             got = 0
             with downloading(archive.makes, length) as advance:
@@ -117,6 +131,8 @@ def _download(archive: Archive, file: Path) -> str:
                     checksum.update(chunk)
                     out.write(chunk)
                     got += len(chunk)
+                    if got > _LARGEST:
+                        raise DataError(f"{archive.url} does not end after {_LARGEST >> 30} GB: nothing was kept")
                     advance(len(chunk))
     except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
         raise DataError(
@@ -129,11 +145,21 @@ def _download(archive: Archive, file: Path) -> str:
 
 
 def unpack(file: Path, folder: Path) -> None:
-    """Unpack a tar archive into a new folder; refused if a member is a link or a device, or would be placed outside."""
+    """Unpack a tar archive into a new folder.
+
+    Refused if a member is a link or a device, or would be placed outside, or if all would take far more room than the
+    archive, as those do that are made to fill a disk.
+    """
     try:
         with tarfile.open(file) as archive:
-            members = archive.getmembers()
-            for member in members:
+            members, room = [], max(_EXPANDS * file.stat().st_size, 1 << 20)
+            for member in archive:  # one by one: the next one is looked for after the content of this one
+                members.append(member)
+                room -= max(0, member.size)
+                if room < 0:
+                    raise DataError(
+                        f"the archive holds more than {_EXPANDS} times its own size with {member.name!r}: not unpacked"
+                    )
                 path = PurePosixPath(member.name)
                 if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
                     raise DataError(

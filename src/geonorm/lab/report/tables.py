@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...html.text import table
+from ...html.text import table, visible
 from ..results import Column, mean_and_deviation
 from ..statistics import Difference
 from .contents import Contents, costs, step
@@ -135,8 +135,17 @@ def csv(contents: Contents) -> str:
             gap = verdict.to_baseline.get(norm, Difference(0, math.nan, math.nan, math.nan, math.nan))
             figures = [_decimal(value) for value in (*found[2:], *gap[1:4])]
             p = "" if math.isnan(gap.p) else f"{gap.p:.3g}"
-            writer.writerow([norm, label, *column, found.number, found.lost, *figures, p])
+            writer.writerow([*map(_no_formula, (norm, label, *column)), found.number, found.lost, *figures, p])
     return file.getvalue()
+
+
+def _no_formula(text: str) -> str:
+    """A name that a spreadsheet does not compute: with an apostrophe before what would start a formula.
+
+    A carriage return is spelled out, because the writer of this Python leaves it bare, and it may start a row.
+    """
+    text = visible(text)
+    return f"'{text}" if text[:1] in tuple("=+-@\t\n") else text
 
 
 def _lines(contents: Contents, style: _Style) -> list[list[str]]:
