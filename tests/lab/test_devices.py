@@ -107,6 +107,7 @@ def rounded(value: Any) -> Any:
 EVERY = [DIGITS, IMAGES, GRAPHS, *OTHERS]
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="a torch for CUDA looks for the GPU's driver")
 @pytest.mark.parametrize("recipe", EVERY, ids=lambda one: f"{one.data}, {one.norms[0]}, {one.optimizer}")
 def test_the_whole_path_is_on_the_device(recipe: Recipe, tmp_path: Path) -> None:
     """Training, tests, attacks, recalibration and pruning: an operation on two devices raises, and figures agree."""

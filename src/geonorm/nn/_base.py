@@ -22,6 +22,7 @@ from ..functional._normalize import make_rule
 from ..functional._repeated import may_repeat, repeated_call
 from ..functional._spread import robust_exponent
 from ..ops import Axes, Inputs, LearnedPhi, Rule, Running
+from ..ops.learned import constants_of
 
 SINGLE_ELEMENT = ("error", "running", "identity")
 MOST_SHAPES = 8  # of inputs, whose calls a layer remembers
@@ -198,7 +199,7 @@ class NormLayer(nn.Module):
         ``whole``: the layer's own input, if this one is a view of it; the output has its shape.
         """
         given = self._phi()
-        phi, learned = (given.offset, given.constants) if isinstance(given, LearnedPhi) else (given, None)
+        phi, learned = (given.offset, constants_of(given)) if isinstance(given, LearnedPhi) else (given, None)
         rule = self._rule(guard, learned)
         if element_weight is None and not torch.compiler.is_compiling():
             own, start = self._parameters, given if isinstance(given, float) else 0.0

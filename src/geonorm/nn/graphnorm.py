@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..functional._aug import aug_norm_impl
 from ..ops import LearnedPhi
+from ..ops.learned import constants_of
 from ._base import AugOptions, NormLayer, check_no_running_statistics, mask_or_weight, pass_through
 
 
@@ -115,7 +116,7 @@ class AugGraphNorm(NormLayer):
         if batch is None:
             batch, batch_size = torch.zeros(len(x), dtype=torch.int64, device=x.device), 1
         given = self._phi()
-        phi, learned = (given.offset, given.constants) if isinstance(given, LearnedPhi) else (given, None)
+        phi, learned = (given.offset, constants_of(given)) if isinstance(given, LearnedPhi) else (given, None)
         return aug_norm_impl(
             x,
             None,

@@ -29,11 +29,6 @@ class LearnedPhi(NamedTuple):
     high: float
     start: float
 
-    @property
-    def constants(self) -> tuple[float, float, float]:
-        """All but the offset; a slice of a named tuple does not compile with torch 2.9."""
-        return self.low, self.high, self.start
-
     def value(self) -> Tensor:
         fraction: Tensor = _Sigmoid.apply(self.offset + self.start)  # type: ignore[no-untyped-call]
         return self.low + (self.high - self.low) * fraction
@@ -41,6 +36,11 @@ class LearnedPhi(NamedTuple):
     def gradient(self, grad: Tensor) -> Tensor:
         """The gradient of the offset from that of φ."""
         return (self.high - self.low) * _slope(self.offset + self.start, grad) * grad
+
+
+def constants_of(given: LearnedPhi) -> tuple[float, float, float]:
+    """All but the offset: torch 2.9 compiles neither a slice nor a property of a named tuple."""
+    return given.low, given.high, given.start
 
 
 def _slope(t: Tensor, grad: Tensor) -> Tensor:
