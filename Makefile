@@ -85,13 +85,14 @@ reproduce: $(READY)  ## run a table or figure of the papers: STUDY=NAME (no STUD
 docs: $(VENV)/.ready-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-dist: $(VENV)/.ready-dist  ## build wheel and sdist into dist/
+dist: $(VENV)/.ready-dist  ## build wheel, sdist and a bill of materials (CycloneDX) into dist/
 	$(BIN)/python -m build --outdir dist
 	@for wheel in dist/*-linux_*.whl; do \
 		if [ -e "$$wheel" ]; then \
 			PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --wheel-dir dist "$$wheel" && rm "$$wheel" || exit 1; \
 		fi; \
 	done
+	$(BIN)/python -m benchmarks.bill_of_materials dist/geonorm.cdx.json
 
 setup: $(TOOLS)  ## create .venv and install what the other targets need, except test-compat
 
