@@ -117,6 +117,7 @@ TESTS_ACROSS_MODULES = {
     "ops/test_backends.py",
     "ops/test_devices.py",
     "ops/cpu/test_processes.py",
+    "ops/cpu/test_threads.py",
     "ops/cpu/test_regressions.py",
     "ops/cpu/test_statistics.py",
     "surgery/test_convert_matrix.py",

@@ -10,7 +10,7 @@ _COLOURS = re.compile(r"(\x1b\[(?:0|1|1;3[1-4])m)")  # those of our own commands
 
 
 def visible(text: str) -> str:
-    """The text with characters that would control a terminal spelled out: names and messages come from anybody's files.
+    r"""The text with characters that would control a terminal spelled out: names and messages are anybody's.
 
     An escape sequence can set the title, clear the screen or hide a line; a carriage return can overwrite one; and a
     mark for the direction of writing can reverse one.
@@ -18,7 +18,7 @@ def visible(text: str) -> str:
     Examples:
         >>> from geonorm.html.text import visible
         >>> print(visible("norm \x1b[2J\rgood"))
-        norm \\x1b[2J\\rgood
+        norm \x1b[2J\rgood
     """
     if text.isascii() and text.replace("\n", "").isprintable():
         return text

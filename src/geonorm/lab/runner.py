@@ -180,10 +180,11 @@ def _saved_state(path: Path, stored: int) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums in its files
-            bad = archive.testzip()
-        if bad is not None:
-            raise ValueError(f"the checksum of its {bad} does not fit")
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums in its files
+                bad = archive.testzip()
+            if bad is not None:
+                raise ValueError(f"the checksum of its {bad} does not fit")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # another kind of file, or damaged: repeat the epochs
         reason = "it holds something that would run code" if would_run_code(error) else visible(str(error))
