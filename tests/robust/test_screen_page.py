@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -71,12 +72,12 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", HTML)
-def test_no_name_adds_an_element(tmp_path: Path, name: str) -> None:
+def test_no_name_adds_an_element(tmp_path: Path, found: Screening, name: str) -> None:
     pages = []
     for one in (name, harmless(name)):
-        model = nn.Sequential()
-        model.add_module(one.replace(".", ""), nn.BatchNorm2d(3))
-        path = screen(model, broken_images()).to_html(tmp_path / "page.html", broken_images())
+        broken = [dataclasses.replace(sample, layer=one, evidence=one) for sample in found.broken]
+        named = dataclasses.replace(found, model=one, layers=[one], broken=broken, notes=[one], skipped={one: one})
+        path = named.to_html(tmp_path / "page.html", broken_images())
         pages.append(path.read_text(encoding="utf-8"))
     same_skeleton(*pages)
 
