@@ -120,7 +120,6 @@ TESTS_ACROSS_MODULES = {
     "ops/cpu/test_threads.py",
     "ops/cpu/test_regressions.py",
     "ops/cpu/test_statistics.py",
-    "ops/cpu/test_threads.py",
     "surgery/test_convert_matrix.py",
     "surgery/test_guarded_norms.py",
     "surgery/test_hard_cases_of_fuse_and_convert.py",
